@@ -1,0 +1,8 @@
+//! sitebeat: pings the devices of a GSM site, judges them, keeps the record.
+//!
+//! The rooms of the house stand on floors; a room knows rooms on lower floors
+//! only, and `tests/floors.rs` fails on any other arrow. `ARCHITECTURE.md` tells
+//! how a ping reply walks through them.
+
+pub mod domain;
+pub mod fault;
