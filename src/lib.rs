@@ -4,5 +4,7 @@
 //! only, and `tests/floors.rs` fails on any other arrow. `ARCHITECTURE.md` tells
 //! how a ping reply walks through them.
 
+pub mod clock;
+pub mod config;
 pub mod domain;
 pub mod fault;
