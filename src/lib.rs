@@ -8,4 +8,5 @@ pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod fault;
+pub mod ping;
 pub mod wire;
