@@ -9,4 +9,5 @@ pub mod config;
 pub mod domain;
 pub mod fault;
 pub mod ping;
+pub mod store;
 pub mod wire;

@@ -1,0 +1,100 @@
+//! What becomes of changes whose durability an error left in doubt.
+
+use super::*;
+use crate::domain::event::{Event, News};
+use crate::domain::status::{Status, Track};
+
+fn now() -> Wall {
+    Wall::from_millis(1_773_273_600_000)
+}
+
+fn keeper(path: &std::path::Path) -> Keeper {
+    let voice = Voice {
+        site: "site-1".into(),
+        node: "gw-a".into(),
+    };
+    Keeper::open(path.join("state"), voice, now()).unwrap()
+}
+
+fn turn(device: &str) -> Change {
+    let device = device.parse().unwrap();
+    let news = News::StatusChanged {
+        previous: Status::Unknown,
+        current: Status::Online,
+        missed_count: 0,
+        last_seen: None,
+    };
+    let track = Track {
+        status: Status::Online,
+        ..Track::default()
+    };
+    Change::Standing {
+        liveness: Liveness { device, track },
+        event: Event {
+            device: Some(device),
+            produced_at: now(),
+            process_ms: 0,
+            news,
+        },
+    }
+}
+
+/// Leaves `changes` in doubt: written (if `is_written`) and then failed.
+fn leave_in_doubt(keeper: &mut Keeper, changes: &[Change], is_written: bool) {
+    let place = keeper.database(now()).unwrap().place().clone();
+    let steps: Vec<Step> = (place.next_seq..)
+        .zip(changes)
+        .map(|(seq, change)| Step::of(change, seq, &place, &keeper.voice))
+        .collect();
+    keeper.uncertain = changes.iter().cloned().zip(steps.clone()).collect();
+    let failed = keeper.try_on(|database| {
+        if is_written {
+            database.write(&steps)?;
+        }
+        Err::<(), _>(Fault::Io(sled::Error::Io(std::io::Error::other("full"))))
+    });
+    assert!(failed.is_err() && keeper.open.is_none());
+}
+
+fn numbers(keeper: &mut Keeper) -> Vec<u64> {
+    let events = keeper.events(None, usize::MAX, now()).unwrap();
+    events.iter().rev().map(|event| event.seq).collect()
+}
+
+#[test]
+fn a_retry_of_what_turned_out_durable_keeps_its_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    let (a, b, c) = (turn("a"), turn("b"), turn("c"));
+    assert_eq!(keeper.commit(&[turn("z")], now()).unwrap(), [1]);
+    leave_in_doubt(&mut keeper, &[a.clone(), b.clone()], true);
+    // Among others, in another order.
+    assert_eq!(keeper.commit(&[c, b, a.clone()], now()).unwrap(), [4, 3, 2]);
+    assert_eq!(numbers(&mut keeper), [1, 2, 3, 4]);
+    // Claimed once; the same again is another event.
+    assert_eq!(keeper.commit(&[a], now()).unwrap(), [5]);
+}
+
+#[test]
+fn a_retry_of_what_was_not_written_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    leave_in_doubt(&mut keeper, &[turn("a"), turn("b")], false);
+    assert_eq!(numbers(&mut keeper), [0; 0]);
+    assert_eq!(
+        keeper.commit(&[turn("a"), turn("b")], now()).unwrap(),
+        [1, 2]
+    );
+    assert_eq!(numbers(&mut keeper), [1, 2]);
+}
+
+#[test]
+fn the_newest_entries_are_told_only_once_they_are_durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    keeper.commit(&[turn("a")], now()).unwrap();
+    let place = keeper.database(now()).unwrap().place().clone();
+    let step = Step::of(&turn("b"), place.next_seq, &place, &keeper.voice);
+    keeper.try_on(|database| database.write(&[step])).unwrap();
+    assert_eq!(numbers(&mut keeper), [1]);
+}

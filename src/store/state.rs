@@ -1,0 +1,403 @@
+//! The database of standings and events: `state/`.
+//!
+//! | tree | key | value |
+//! |---|---|---|
+//! | `liveness` | device id | [`Standing`] of its last durable step |
+//! | `log` | seq (u64, big-endian) | kind and envelope of the event |
+//! | `checkpoint` | n (u16, big-endian) | a chunk of the [`Checkpoint`] |
+//! | `addresses` | n (u16, big-endian) | a chunk of the devices' addresses |
+//! | `meta` | `log`, `boot` | [`LogPlace`], number of the last start |
+//!
+//! # Invariants
+//!
+//! - A step changes `liveness`, `log` and `meta` in one transaction.
+//! - `log` holds every number from its first to `next_seq` - 1.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use sled::Transactional as _;
+use sled::transaction::{ConflictableTransactionError, TransactionError};
+
+use super::LoggedEvent;
+use super::database::{self, Fault, Site};
+use super::day::VALUE_BYTES_MAX;
+use super::step::Step;
+use crate::domain::device::DeviceId;
+use crate::wire::record::addresses;
+use crate::wire::record::logged::{self, LogPlace};
+use crate::wire::record::standing::{Checkpoint, Standing};
+
+const PLACE: &[u8] = b"log";
+const BOOT: &[u8] = b"boot";
+
+/// Entries at the end of the log that are read when it is opened.
+const CHECKED_ENTRIES: usize = 64;
+
+/// The open database.
+pub(super) struct StateDatabase {
+    database: sled::Db,
+    site: Site,
+    liveness: sled::Tree,
+    log: sled::Tree,
+    checkpoint: sled::Tree,
+    addresses: sled::Tree,
+    meta: sled::Tree,
+    place: LogPlace,
+    /// Events of logs before this one.
+    older_count: u64,
+    was_empty: bool,
+}
+
+impl StateDatabase {
+    /// Whether its files are still there under their name.
+    pub(super) fn is_whole(&self) -> bool {
+        self.site.is_whole()
+    }
+
+    /// Opens the database, or makes one that begins the log `fresh`; reads all
+    /// standings and the end of the log once, so that damage shows here.
+    pub(super) fn open(path: &Path, fresh: LogPlace) -> Result<Self, Fault> {
+        let database = database::open(path)?;
+        let trees = database::guarded(|| {
+            Ok((
+                database.open_tree("liveness")?,
+                database.open_tree("log")?,
+                database.open_tree("checkpoint")?,
+                database.open_tree("addresses")?,
+                database.open_tree("meta")?,
+            ))
+        });
+        let (liveness, log, checkpoint, addresses, meta) = match trees {
+            Ok(trees) => trees,
+            Err(fault) => {
+                database::close(database);
+                return Err(fault);
+            }
+        };
+        let mut state = Self {
+            database,
+            site: Site::of(path),
+            liveness,
+            log,
+            checkpoint,
+            addresses,
+            meta,
+            place: fresh,
+            older_count: 0,
+            was_empty: false,
+        };
+        match database::guarded(|| state.begin()) {
+            Ok(()) => Ok(state),
+            Err(fault) => {
+                database::close(state);
+                Err(fault)
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), Fault> {
+        match self.meta.get(PLACE)? {
+            Some(bytes) => self.place = LogPlace::from_bytes(&bytes)?,
+            None if self.log.is_empty() && self.liveness.is_empty() => {
+                self.was_empty = true;
+                self.meta.insert(PLACE, self.place.to_bytes())?;
+                self.database.flush()?;
+            }
+            None => return Err(Fault::Damaged("its log has lost its place".into())),
+        }
+        let older = self.log.range(..self.place.base_seq.to_be_bytes());
+        for key in older.keys() {
+            key?;
+            self.older_count += 1;
+        }
+        self.check_end_of_log()?;
+        self.standings()?;
+        self.checkpoint()?;
+        self.addresses()?;
+        Ok(())
+    }
+
+    fn check_end_of_log(&self) -> Result<(), Fault> {
+        let held = self.place.next_seq - self.place.base_seq;
+        let checked = usize::try_from(held)
+            .unwrap_or(usize::MAX)
+            .min(CHECKED_ENTRIES);
+        let newest = (self.place.base_seq..self.place.next_seq).rev();
+        let mut entries = self.log.iter().rev();
+        for seq in newest.take(checked) {
+            let entry = entries.next().transpose()?;
+            let (key, value) = entry.ok_or_else(gap)?;
+            logged::unpack_event(&value)?;
+            if seq_of(&key)? != seq {
+                return Err(gap());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the whole log, to find damage.
+    pub(super) fn check_all(&self) -> Result<(), Fault> {
+        database::guarded(|| {
+            let mut expected = self.place.base_seq;
+            for entry in self.log.range(expected.to_be_bytes()..) {
+                let (key, value) = entry?;
+                logged::unpack_event(&value)?;
+                if seq_of(&key)? != expected {
+                    return Err(gap());
+                }
+                expected += 1;
+            }
+            if expected == self.place.next_seq {
+                Ok(())
+            } else {
+                Err(gap())
+            }
+        })
+    }
+
+    /// Where the log stands.
+    pub(super) const fn place(&self) -> &LogPlace {
+        &self.place
+    }
+
+    /// Whether opening it found nothing at all.
+    pub(super) const fn was_empty(&self) -> bool {
+        self.was_empty
+    }
+
+    /// How many events the log holds.
+    pub(super) const fn events_count(&self) -> u64 {
+        self.older_count + (self.place.next_seq - self.place.base_seq)
+    }
+
+    /// Begins another log at `next_seq`; what is there stays. Until
+    /// [`Self::end_rebuild`] steps count as lost.
+    pub(super) fn begin_log(&mut self, log_id: String, next_seq: u64) -> Result<(), Fault> {
+        let count = self.events_count();
+        self.write_place(LogPlace {
+            log_id,
+            base_seq: next_seq,
+            next_seq,
+            is_rebuilt: true,
+        })?;
+        self.older_count = count;
+        Ok(())
+    }
+
+    /// Notes that lost steps have been made up for.
+    pub(super) fn end_rebuild(&mut self) -> Result<(), Fault> {
+        self.write_place(LogPlace {
+            is_rebuilt: false,
+            ..self.place.clone()
+        })
+    }
+
+    fn write_place(&mut self, place: LogPlace) -> Result<(), Fault> {
+        database::guarded(|| {
+            self.meta.insert(PLACE, place.to_bytes())?;
+            self.database.flush()?;
+            Ok(())
+        })?;
+        self.place = place;
+        Ok(())
+    }
+
+    /// Puts standings in, as if no event told of them.
+    pub(super) fn restore(&self, standings: &[(DeviceId, Standing)]) -> Result<(), Fault> {
+        database::guarded(|| {
+            let mut batch = sled::Batch::default();
+            for (device, standing) in standings {
+                let standing = match *standing {
+                    Standing::Watched { track, .. } => Standing::Watched { seq: 0, track },
+                    Standing::Gone { at, .. } => Standing::Gone { seq: 0, at },
+                };
+                batch.insert(device.as_str(), standing.to_bytes());
+            }
+            self.liveness.apply_batch(batch)?;
+            self.database.flush()?;
+            Ok(())
+        })
+    }
+
+    /// Counts this start; the number is above `least`.
+    pub(super) fn count_boot(&self, least: u32) -> Result<u32, Fault> {
+        database::guarded(|| {
+            let before = match self.meta.get(BOOT)? {
+                Some(bytes) => logged::unpack_boot(&bytes)?,
+                None => 0,
+            };
+            let boot = before.max(least).saturating_add(1);
+            self.meta.insert(BOOT, logged::pack_boot(boot))?;
+            self.database.flush()?;
+            Ok(boot)
+        })
+    }
+
+    /// Writes steps in one transaction, without flushing it.
+    pub(super) fn write(&mut self, steps: &[Step]) -> Result<(), Fault> {
+        let mut place = self.place.clone();
+        place.next_seq = steps.last().map_or(place.next_seq, |step| step.seq + 1);
+        let place_bytes = place.to_bytes();
+        let trees = (&self.liveness, &self.log, &self.meta);
+        let done = database::guarded(|| {
+            let result = trees.transaction(|(liveness, log, meta)| {
+                for step in steps {
+                    if let Some((device, standing)) = &step.standing {
+                        liveness.insert(device.as_str(), standing.to_bytes())?;
+                    }
+                    let entry = logged::pack_event(step.kind, &step.json);
+                    log.insert(&step.seq.to_be_bytes(), entry)?;
+                }
+                meta.insert(PLACE, place_bytes.as_slice())?;
+                Ok::<(), ConflictableTransactionError<()>>(())
+            });
+            result.map_err(|error| match error {
+                TransactionError::Storage(error) => Fault::from(error),
+                TransactionError::Abort(()) => Fault::Damaged("a transaction gave up".into()),
+            })
+        });
+        done?;
+        self.place = place;
+        Ok(())
+    }
+
+    /// Makes all that was written durable.
+    pub(super) fn flush(&self) -> Result<(), Fault> {
+        database::flush(&self.database)
+    }
+
+    /// Writes a checkpoint in place of the last one and flushes it.
+    pub(super) fn write_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), Fault> {
+        self.replace(&self.checkpoint, checkpoint.to_chunks(VALUE_BYTES_MAX))
+    }
+
+    /// Remembers where the devices are watched, in place of what was remembered.
+    pub(super) fn write_addresses(&self, addresses: &[(DeviceId, IpAddr)]) -> Result<(), Fault> {
+        let chunks = addresses::to_chunks(addresses, VALUE_BYTES_MAX);
+        self.replace(&self.addresses, chunks)
+    }
+
+    /// Where the devices were last watched.
+    pub(super) fn addresses(&self) -> Result<BTreeMap<DeviceId, IpAddr>, Fault> {
+        database::guarded(|| {
+            let mut whole = BTreeMap::new();
+            for entry in &self.addresses {
+                let (_, value) = entry?;
+                whole.extend(addresses::from_chunk(&value)?);
+            }
+            Ok(whole)
+        })
+    }
+
+    /// Puts these chunks in place of all that a tree holds, in one step.
+    fn replace(&self, tree: &sled::Tree, chunks: Vec<Vec<u8>>) -> Result<(), Fault> {
+        database::guarded(|| {
+            let mut batch = sled::Batch::default();
+            for key in tree.iter().keys() {
+                batch.remove(key?);
+            }
+            for (n, chunk) in (0_u16..).zip(chunks) {
+                batch.insert(&n.to_be_bytes(), chunk);
+            }
+            tree.apply_batch(batch)?;
+            self.database.flush()?;
+            Ok(())
+        })
+    }
+
+    /// The standing of every device with a durable step.
+    pub(super) fn standings(&self) -> Result<Vec<(DeviceId, Standing)>, Fault> {
+        database::guarded(|| {
+            let mut standings = Vec::new();
+            for entry in &self.liveness {
+                let (key, value) = entry?;
+                standings.push((device_of(&key)?, Standing::from_bytes(&value)?));
+            }
+            Ok(standings)
+        })
+    }
+
+    /// The last checkpoint, if one was written.
+    pub(super) fn checkpoint(&self) -> Result<Option<Checkpoint>, Fault> {
+        database::guarded(|| {
+            let mut whole: Option<Checkpoint> = None;
+            for entry in &self.checkpoint {
+                let (_, value) = entry?;
+                let part = Checkpoint::from_chunk(&value)?;
+                match &mut whole {
+                    Some(whole) => whole.standings.extend(part.standings),
+                    None => whole = Some(part),
+                }
+            }
+            Ok(whole)
+        })
+    }
+
+    /// The entry with this number.
+    pub(super) fn event(&self, seq: u64) -> Result<Option<LoggedEvent>, Fault> {
+        database::guarded(|| {
+            let Some(bytes) = self.log.get(seq.to_be_bytes())? else {
+                return Ok(None);
+            };
+            let (_, json) = logged::unpack_event(&bytes)?;
+            let json = json.to_owned();
+            Ok(Some(LoggedEvent { seq, json }))
+        })
+    }
+
+    /// The newest `limit` entries with numbers below `before`, newest first.
+    pub(super) fn events(&self, before: u64, limit: usize) -> Result<Vec<LoggedEvent>, Fault> {
+        database::guarded(|| {
+            let mut events = Vec::new();
+            for entry in self.log.range(..before.to_be_bytes()).rev().take(limit) {
+                let (key, value) = entry?;
+                let (_, json) = logged::unpack_event(&value)?;
+                events.push(LoggedEvent {
+                    seq: seq_of(&key)?,
+                    json: json.to_owned(),
+                });
+            }
+            Ok(events)
+        })
+    }
+}
+
+/// Reads as many standings as it can from a damaged database.
+pub(super) fn salvage(path: &Path) -> Vec<(DeviceId, Standing)> {
+    let mut saved = Vec::new();
+    let Ok(database) = database::open(path) else {
+        return saved;
+    };
+    let read = database::guarded(|| {
+        for entry in &database.open_tree("liveness")? {
+            let (key, value) = entry?;
+            if let (Ok(device), Ok(standing)) = (device_of(&key), Standing::from_bytes(&value)) {
+                saved.push((device, standing));
+            }
+        }
+        Ok(())
+    });
+    if let Err(fault) = read {
+        tracing::warn!(%fault, "the damaged state gave up only a part of its standings");
+    }
+    database::close(database);
+    saved
+}
+
+fn gap() -> Fault {
+    Fault::Damaged("its log has a gap".into())
+}
+
+fn seq_of(key: &[u8]) -> Result<u64, Fault> {
+    let key = <[u8; 8]>::try_from(key);
+    let key = key.map_err(|_| Fault::Damaged("its log has a key of another kind".into()))?;
+    Ok(u64::from_be_bytes(key))
+}
+
+fn device_of(key: &[u8]) -> Result<DeviceId, Fault> {
+    let text = std::str::from_utf8(key).unwrap_or_default();
+    text.parse()
+        .map_err(|_| Fault::Damaged("it knows a device without a proper id".into()))
+}
