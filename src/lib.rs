@@ -4,9 +4,11 @@
 //! only, and `tests/floors.rs` fails on any other arrow. `ARCHITECTURE.md` tells
 //! how a ping reply walks through them.
 
+pub mod board;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod edge;
 pub mod fault;
 pub mod ping;
 pub mod store;
