@@ -12,4 +12,5 @@ pub mod edge;
 pub mod fault;
 pub mod ping;
 pub mod store;
+pub mod web;
 pub mod wire;
