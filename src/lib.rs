@@ -4,6 +4,7 @@
 //! only, and `tests/floors.rs` fails on any other arrow. `ARCHITECTURE.md` tells
 //! how a ping reply walks through them.
 
+pub mod app;
 pub mod board;
 pub mod clock;
 pub mod config;
