@@ -58,16 +58,23 @@ fn against_fping(namespace: &Namespace, window: u64) {
     let list = folder.path().join("addresses");
     std::fs::write(&list, addresses.join("\n")).expect("a list");
     write_inventory(folder.path(), &addresses);
-    // The least period there is, and a calm one; fping alike.
+    // The least period there is, a short one and a calm one; fping alike.
     let paces = [
         ("as fast as the schedule allows", ["200", "150"], "0"),
+        ("10,000 a second", ["1000", "900"], "0"),
         ("1,000 a second", ["10000", "900"], "1"),
     ];
     for (pace, times_ms, interval_ms) in paces {
         println!("10,000 loopback addresses, {pace}:");
         for round in 1..=3 {
-            let fping = fping(namespace, &list, interval_ms);
+            // One fping is over in a moment: several, before and after ours, see
+            // the machine as ours does.
+            let mut fpings: Vec<f64> = (0..2)
+                .map(|_| fping(namespace, &list, interval_ms))
+                .collect();
             let ours = probing(namespace, folder.path(), times_ms, window);
+            fpings.extend((0..2).map(|_| fping(namespace, &list, interval_ms)));
+            let fping = fpings.iter().sum::<f64>() / 4.0;
             println!(
                 "  round {round}: sitebeat {ours:6.1} us/probe   fping {fping:6.1} us/probe   ratio {:.2}",
                 ours / fping

@@ -348,3 +348,23 @@ fn request_or_reply_under_another_identifier_is_not_ours_to_count() {
         assert_eq!(kinds(&batch), [3, 0, 0, 0, 0, 0]);
     }
 }
+
+#[test]
+fn a_payload_larger_than_the_link_takes_goes_in_pieces_and_small_ones_beside_it() {
+    let net = Net::new();
+    net.ip("link set lo mtu 600");
+    for socket in [RAW, DGRAM] {
+        net.run(|| {
+            let mut batch = open(socket);
+            let sized = |key, payload_bytes| Request {
+                payload_bytes,
+                ..ask(key, "127.0.0.9")
+            };
+            batch.send(&[sized(1, 16), sized(2, 1_400), sized(3, 548), sized(4, 549)]);
+            batch.send(&[sized(5, 16)]);
+            let done = all_done(&mut batch, 5);
+            assert!(done.iter().all(|done| is_reply(done.outcome)), "{done:?}");
+            assert_eq!(kinds(&batch), [5, 0, 0, 0, 0, 0], "{socket:?}");
+        });
+    }
+}

@@ -208,7 +208,7 @@ impl Monitor {
             return;
         };
         let seen = Seen {
-            device: seat.device.id,
+            device: seat.id,
             place: seat.place,
             scheduled_at: flight.scheduled_at,
             occasion: flight.occasion,
@@ -295,12 +295,12 @@ impl Monitor {
         let missed = seat.track.missed_count;
         let fresh_identifier = missed > 0 && missed.is_multiple_of(FRESH_IDENTIFIER_EVERY);
         if missed == FRESH_IDENTIFIER_EVERY && fresh_identifier {
-            info!(device.id = %seat.device.id, missed, "still silent, asking under a fresh identifier");
+            info!(device.id = %seat.id, missed, "still silent, asking under a fresh identifier");
         }
         let key = self.flying.launch(flight);
         self.requests.push(Request {
             key,
-            target: seat.device.address,
+            target: seat.address,
             timeout: seat.rules.offline_timeout,
             late_window: seat.rules.late_window,
             payload_bytes: seat.rules.payload_bytes,
@@ -372,7 +372,7 @@ impl Monitor {
             return;
         };
         let period = seat.rules.heartbeat_period;
-        let first = slot_at_or_after(now.wall, period, phase(&seat.device.id, period));
+        let first = slot_at_or_after(now.wall, period, phase(&seat.id, period));
         let due = now.mono.plus(first.since(now.wall));
         let generation = seat.generation;
         self.agenda.enter(Due {
@@ -382,7 +382,7 @@ impl Monitor {
             occasion: Occasion::Scheduled,
         });
         let spread = first_look_spread.min(period);
-        let look = now.mono.plus(phase(&seat.device.id, spread));
+        let look = now.mono.plus(phase(&seat.id, spread));
         if seat.track.status == Status::Unknown && look < due {
             let occasion = Occasion::FirstLook;
             self.agenda.enter(Due {

@@ -35,6 +35,11 @@ pub struct Watched {
 pub struct Seat {
     /// The device.
     pub device: Arc<Device>,
+    /// Its id and address, which are read for every probe: beside the standing
+    /// they cost no further look into memory.
+    pub id: DeviceId,
+    /// See `id`.
+    pub address: IpAddr,
     /// Its rules.
     pub rules: Arc<ProbeRules>,
     /// Its place in the roster in force.
@@ -187,10 +192,9 @@ impl Seats {
         else {
             return;
         };
-        let has_moved = seat.device.address != watched.device.address;
+        let has_moved = seat.address != watched.device.address;
         let has_new_period = seat.rules.heartbeat_period != watched.rules.heartbeat_period;
-        seat.device = Arc::clone(&watched.device);
-        seat.rules = Arc::clone(&watched.rules);
+        seat.take(watched);
         if has_moved {
             changed
                 .entries
@@ -211,8 +215,7 @@ impl Seats {
             .all
             .get_mut(usize::try_from(index).unwrap_or(usize::MAX))
         {
-            seat.device = Arc::clone(&watched.device);
-            seat.rules = Arc::clone(&watched.rules);
+            seat.take(watched);
             seat.track = track;
             seat.trouble = SendTrouble::default();
             seat.is_recheck_due = false;
@@ -230,6 +233,8 @@ impl Seats {
     fn push_empty(&mut self, watched: &Watched) -> u32 {
         self.all.push(Seat {
             device: Arc::clone(&watched.device),
+            id: watched.device.id,
+            address: watched.device.address,
             rules: Arc::clone(&watched.rules),
             place: 0,
             track: Track::default(),
@@ -267,13 +272,22 @@ impl Seats {
     }
 }
 
+impl Seat {
+    fn take(&mut self, watched: &Watched) {
+        self.device = Arc::clone(&watched.device);
+        self.id = watched.device.id;
+        self.address = watched.device.address;
+        self.rules = Arc::clone(&watched.rules);
+    }
+}
+
 /// A device asked at another address is unknown again; its history stays.
 fn forget(seat: &mut Seat, now: Wall) -> Option<Change> {
     let missed_count = seat.track.missed_count;
     let last_seen = seat.track.last_seen;
     seat.trouble = SendTrouble::default();
     let turn = seat.track.forget(now)?;
-    let device = seat.device.id;
+    let device = seat.id;
     let news = News::StatusChanged {
         previous: turn.from,
         current: turn.to,

@@ -22,6 +22,11 @@ pub const NONCE_BYTES: usize = 8;
 /// The payload sizes a request may have; others are held at the ends.
 pub const PAYLOAD_BYTES: Range<u16> = 16..1401;
 
+/// The hops a packet may take (RFC 1700, and the kernel's own default).
+const HOPS_MAX: u8 = 64;
+/// ICMP as the protocol of an IPv4 packet (RFC 792).
+const PROTOCOL_ICMP: u8 = 1;
+
 /// The ICMP type of a source quench (RFC 792; deprecated, still sent).
 pub const SOURCE_QUENCH: u8 = 4;
 
@@ -147,6 +152,38 @@ pub fn write_request(
         field.copy_from_slice(&sum.to_be_bytes());
     }
     start..out.len()
+}
+
+/// Appends the IPv4 header (RFC 791) of a packet of ICMP with `icmp_bytes` to
+/// `target`, as a RAW socket with `IP_HDRINCL` takes it (raw(7)): the kernel
+/// fills in source and checksum. Not to be fragmented, so its identification
+/// says nothing (RFC 6864); 0 would have the kernel draw one.
+pub fn write_ipv4_header(out: &mut Vec<u8>, target: Ipv4Addr, icmp_bytes: usize) {
+    let total = u16::try_from(IPV4_HEADER_BYTES + icmp_bytes).unwrap_or(u16::MAX);
+    let [length_high, length_low] = total.to_be_bytes();
+    let [a, b, c, d] = target.octets();
+    out.extend_from_slice(&[
+        0x45,
+        0,
+        length_high,
+        length_low, // version 4, 5 words long, no class, length
+        0,
+        1,
+        0x40,
+        0, // identification, do not fragment
+        HOPS_MAX,
+        PROTOCOL_ICMP,
+        0,
+        0, // checksum
+        0,
+        0,
+        0,
+        0, // source
+        a,
+        b,
+        c,
+        d,
+    ]);
 }
 
 /// Reads an ICMP message as an echo reply; `None` where it is anything else.

@@ -11,6 +11,7 @@
 //! - An error the kernel kept from another probe is not taken for the fault of
 //!   the one being sent: a refused message is tried again.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -35,6 +36,8 @@ pub(super) const CHUNK: usize = 32;
 const FRESH_FOR: Duration = Duration::from_secs(1);
 /// Sending system calls for one message that the kernel keeps refusing.
 const TRIES_MAX: u32 = 3;
+/// Every IPv4 link carries packets of this size whole (RFC 791).
+const UNFRAGMENTED_BYTES: usize = 576;
 /// Receiving system calls per drain: a flood of replies cannot hold us for ever.
 const DRAIN_ROUNDS_MAX: usize = 1_024;
 
@@ -144,13 +147,16 @@ impl Lane {
             }
         }
         for &request in own() {
+            if self.chunk.len() == CHUNK {
+                self.send_chunk(tools);
+                // Replies of near targets are here already: a long burst must
+                // not overflow the receive buffer with them.
+                self.relieve(tools);
+            }
             self.chunk.push(Request {
                 target: request.target.to_canonical(),
                 ..request
             });
-            if self.chunk.len() == CHUNK {
-                self.send_chunk(tools);
-            }
         }
         self.send_chunk(tools);
         self.flight.tidy();
@@ -161,6 +167,16 @@ impl Lane {
         match self.way.family {
             Family::V4 => self.drain_doors::<SockaddrIn>(tools),
             Family::V6 => self.drain_doors::<SockaddrIn6>(tools),
+        }
+    }
+
+    /// Reads replies, as many as one system call gives: more than a chunk asks for.
+    fn relieve(&mut self, tools: &mut Tools<'_>) {
+        for at in 0..self.doors.len() {
+            match self.way.family {
+                Family::V4 => self.drain_queue::<SockaddrIn>(at, Queue::Replies, 1, tools),
+                Family::V6 => self.drain_queue::<SockaddrIn6>(at, Queue::Replies, 1, tools),
+            }
         }
     }
 
@@ -198,9 +214,6 @@ impl Lane {
             }
         }
         self.chunk.clear();
-        // Replies of near targets are here already: a long burst must not
-        // overflow the receive buffer with them.
-        self.drain(tools);
     }
 
     /// Launches the chunk and writes its packets.
@@ -208,10 +221,17 @@ impl Lane {
         self.packets.clear();
         self.tickets.clear();
         let is_open = !self.doors.is_empty();
+        let writes_headers = self.settle_headers();
         for request in &self.chunk {
             let ticket = is_open.then(|| self.flight.launch(request, now)).flatten();
             if let Some(ticket) = ticket {
                 let family = self.way.family;
+                if let IpAddr::V4(target) = request.target
+                    && writes_headers
+                {
+                    let bytes = packet_bytes(request);
+                    packet::write_ipv4_header(&mut self.packets, target, bytes);
+                }
                 packet::write_request(
                     &mut self.packets,
                     family,
@@ -223,10 +243,26 @@ impl Lane {
         }
     }
 
+    /// Whether the chunk's packets carry IP headers of our making.
+    fn settle_headers(&mut self) -> bool {
+        let is_small = self
+            .chunk
+            .iter()
+            .all(|request| packet::IPV4_HEADER_BYTES + packet_bytes(request) <= UNFRAGMENTED_BYTES);
+        self.doors
+            .last_mut()
+            .is_some_and(|door| door.write_headers(&self.way, is_small))
+    }
+
     /// Sends what was loaded; takes back what the kernel refuses.
     fn fire<S: Peer>(&mut self, tools: &mut Tools<'_>) {
         let Some(door) = self.doors.last() else {
             return;
+        };
+        let header_bytes = if door.writes_headers {
+            packet::IPV4_HEADER_BYTES
+        } else {
+            0
         };
         let mut end = 0;
         let loaded = self
@@ -237,7 +273,7 @@ impl Lane {
         let places: Vec<_> = loaded
             .map(|(request, _)| {
                 let start = end;
-                end += packet_bytes(request);
+                end += header_bytes + packet_bytes(request);
                 (start..end, request.target)
             })
             .collect();
@@ -296,7 +332,7 @@ impl Lane {
         // is then certainly among the replies, and counts.
         for queue in [Queue::Errors, Queue::Replies] {
             for at in 0..self.doors.len() {
-                self.drain_queue::<S>(at, queue, tools);
+                self.drain_queue::<S>(at, queue, DRAIN_ROUNDS_MAX, tools);
             }
         }
         for report in self.reports.drain(..) {
@@ -307,7 +343,13 @@ impl Lane {
         }
     }
 
-    fn drain_queue<S: Peer>(&mut self, at: usize, queue: Queue, tools: &mut Tools<'_>) {
+    fn drain_queue<S: Peer>(
+        &mut self,
+        at: usize,
+        queue: Queue,
+        rounds: usize,
+        tools: &mut Tools<'_>,
+    ) {
         let Some(door) = self.doors.get_mut(at) else {
             return;
         };
@@ -324,7 +366,7 @@ impl Lane {
             reports: &mut self.reports,
             done: tools.done,
         };
-        for _ in 0..DRAIN_ROUNDS_MAX {
+        for _ in 0..rounds {
             let mut moment = None;
             let read = tools
                 .inbox

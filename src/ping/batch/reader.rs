@@ -67,9 +67,12 @@ impl Reader<'_> {
     fn report(&self, incoming: &Incoming<'_>, arrival: Arrival) -> Option<Report> {
         let family = self.way.family;
         let (icmp_type, code) = incoming.error?;
+        // The quote begins with the IP header where that was of our making; an
+        // echo request of our own begins with an 8, which is no such header.
+        let quoted = packet::strip_ipv4(incoming.bytes).unwrap_or(incoming.bytes);
         Some(Report {
             target: incoming.peer,
-            quote: packet::read_quote(family, incoming.bytes)?,
+            quote: packet::read_quote(family, quoted)?,
             kind: family.error_kind(icmp_type, code)?,
             arrival,
         })

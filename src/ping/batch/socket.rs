@@ -50,6 +50,8 @@ pub(super) struct Door {
     pub(super) buffer_bytes: usize,
     /// The kernel's own counter, as last told.
     pub(super) overflowed: u32,
+    /// Whether packets sent carry an IP header of our making.
+    pub(super) writes_headers: bool,
     interface_index: Option<u32>,
 }
 
@@ -126,6 +128,7 @@ impl Door {
             watch: None,
             identifier,
             overflowed: 0,
+            writes_headers: false,
             interface_index,
         })
     }
@@ -137,6 +140,21 @@ impl Door {
             return false;
         };
         if_nametoindex(name).is_ok_and(|index| Some(index) != self.interface_index)
+    }
+
+    /// Takes IP headers of our making from now on, or the kernel's; says which.
+    ///
+    /// With headers of ours the kernel neither assembles a packet nor draws an
+    /// identification for it, nor would it take it apart for a small link.
+    pub(super) fn write_headers(&mut self, way: &Way, wished: bool) -> bool {
+        let can = way.kind == Kind::Raw && way.family == Family::V4;
+        if can && self.writes_headers != wished {
+            match self.socket.set_header_included_v4(wished) {
+                Ok(()) => self.writes_headers = wished,
+                Err(fault) => tracing::debug!(%fault, "the kernel keeps writing IP headers"),
+            }
+        }
+        self.writes_headers
     }
 
     /// Lets a RAW socket hear replies to these identifiers only.

@@ -9,11 +9,8 @@
 //!   the slots: they change in [`put`](Table::put), [`land`](Table::land) and
 //!   [`release`](Table::release) alone.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
-
-use fnv::FnvBuildHasher;
 
 use super::lines::Item;
 use crate::domain::heartbeat::Outcome;
@@ -30,7 +27,6 @@ const PACKET_COST_BYTES: usize = 1_280;
 pub(super) struct Table {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    index: HashMap<u32, u32, FnvBuildHasher>,
     /// The current one last.
     identifiers: Vec<Usage>,
     /// The next to try.
@@ -39,14 +35,21 @@ pub(super) struct Table {
     pub(super) in_flight_bytes: usize,
 }
 
-/// How many probes an identifier carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The probes that an identifier carries.
+#[derive(Debug)]
 pub(super) struct Usage {
     pub(super) identifier: u16,
     pub(super) in_flight: u32,
     /// In flight or remembered.
     pub(super) known: u32,
+    /// The slot of each sequence, as far as sequences were used: neighbours in
+    /// time are neighbours in memory, which a hash table would scatter.
+    places: Vec<Place>,
 }
+
+/// A slot's number, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u32);
 
 /// How far a probe has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +82,6 @@ impl Table {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            index: HashMap::default(),
             identifiers: vec![Usage::new(identifier)],
             sequence,
             in_flight: 0,
@@ -90,22 +92,23 @@ impl Table {
     /// The current identifier and its next sequence with no probe in flight;
     /// a remembered probe in its way is forgotten. `None` where all are taken.
     pub(super) fn free_mark(&mut self) -> Option<(u16, u16)> {
-        let usage = *self.identifiers.last()?;
+        let usage = self.identifiers.last()?;
+        let identifier = usage.identifier;
         if usage.in_flight > u32::from(u16::MAX) {
             return None;
         }
         for _ in 0..=u16::MAX {
             let sequence = self.sequence;
             self.sequence = sequence.wrapping_add(1);
-            let Some(&place) = self.index.get(&index_key(usage.identifier, sequence)) else {
-                return Some((usage.identifier, sequence));
+            let Some(place) = self.identifiers.last()?.place(sequence) else {
+                return Some((identifier, sequence));
             };
             if self
                 .slot(place)
                 .is_some_and(|slot| slot.stage != Stage::InFlight)
             {
                 self.release(place);
-                return Some((usage.identifier, sequence));
+                return Some((identifier, sequence));
             }
         }
         None
@@ -122,13 +125,13 @@ impl Table {
             self.slots.push(slot);
             place
         };
-        self.index
-            .insert(index_key(slot.identifier, slot.sequence), place);
         self.in_flight += 1;
         self.in_flight_bytes += slot.cost_bytes();
         if let Some(usage) = self.identifiers.last_mut() {
+            debug_assert_eq!(usage.identifier, slot.identifier, "from `free_mark`");
             usage.in_flight += 1;
             usage.known += 1;
+            usage.note(slot.sequence, Place(place));
         }
         Some(place)
     }
@@ -163,19 +166,20 @@ impl Table {
         );
         slot.stage = Stage::Free;
         let slot = *slot;
-        self.index
-            .remove(&index_key(slot.identifier, slot.sequence));
         self.free.push(place);
         if let Some(usage) = self.usage_mut(slot.identifier) {
             usage.known -= 1;
+            usage.note(slot.sequence, Place::NONE);
         }
     }
 
     /// The place of the probe that an echo belongs to by its header.
     pub(super) fn find(&self, echo: Echo) -> Option<u32> {
-        self.index
-            .get(&index_key(echo.identifier, echo.sequence))
-            .copied()
+        self.identifiers
+            .iter()
+            .rev()
+            .find(|usage| usage.identifier == echo.identifier)?
+            .place(echo.sequence)
     }
 
     /// The probe that a waiting item still stands for, if it does.
@@ -200,7 +204,8 @@ impl Table {
 
     /// How many are known.
     pub(super) fn known(&self) -> usize {
-        self.index.len()
+        let known = self.identifiers.iter().map(|usage| usage.known);
+        known.sum::<u32>().try_into().unwrap_or(usize::MAX)
     }
 
     pub(super) fn identifiers(&self) -> &[Usage] {
@@ -212,7 +217,7 @@ impl Table {
             .identifiers
             .iter()
             .position(|usage| usage.identifier == identifier);
-        let usage = at.map_or(Usage::new(identifier), |at| self.identifiers.remove(at));
+        let usage = at.map_or_else(|| Usage::new(identifier), |at| self.identifiers.remove(at));
         self.identifiers.push(usage);
     }
 
@@ -226,15 +231,17 @@ impl Table {
     /// Forgets all that was remembered under former identifiers with none in
     /// flight.
     pub(super) fn forget_former(&mut self) {
-        let current = self.identifiers.last().copied();
-        let is_landed = |usage: &&Usage| usage.in_flight == 0 && Some(**usage) != current;
-        let landed: Vec<_> = self.identifiers.iter().filter(is_landed).copied().collect();
+        let former = self
+            .identifiers
+            .split_last()
+            .map_or(&[][..], |(_, all)| all);
+        let landed: Vec<_> = former
+            .iter()
+            .filter(|usage| usage.in_flight == 0)
+            .map(|usage| usage.identifier)
+            .collect();
         for place in 0..u32::try_from(self.slots.len()).unwrap_or(u32::MAX) {
-            let is_its = |slot: &Slot| {
-                landed
-                    .iter()
-                    .any(|usage| usage.identifier == slot.identifier)
-            };
+            let is_its = |slot: &Slot| landed.contains(&slot.identifier);
             if self.slot(place).is_some_and(is_its) {
                 self.release(place);
             }
@@ -278,12 +285,28 @@ impl Usage {
             identifier,
             in_flight: 0,
             known: 0,
+            places: Vec::new(),
+        }
+    }
+
+    fn place(&self, sequence: u16) -> Option<u32> {
+        let place = self.places.get(usize::from(sequence))?;
+        (*place != Place::NONE).then_some(place.0)
+    }
+
+    fn note(&mut self, sequence: u16, place: Place) {
+        let at = usize::from(sequence);
+        if self.places.len() <= at {
+            self.places.resize(at + 1, Place::NONE);
+        }
+        if let Some(noted) = self.places.get_mut(at) {
+            *noted = place;
         }
     }
 }
 
-const fn index_key(identifier: u16, sequence: u16) -> u32 {
-    (identifier as u32) << 16 | sequence as u32
+impl Place {
+    const NONE: Self = Self(u32::MAX);
 }
 
 #[cfg(test)]
