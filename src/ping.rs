@@ -60,6 +60,18 @@ pub struct Done {
     pub outcome: Outcome,
 }
 
+/// A reply that came after its probe had timed out or ended by an ICMP error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late {
+    /// The mark of the request, which has come back as [`Done`] already.
+    pub key: u64,
+    /// When the request was sent.
+    pub sent_at: Mono,
+}
+
+/// Late replies held for whoever takes them; more are counted alone.
+pub const LATE_HELD_MAX: usize = 10_000;
+
 /// What an engine has counted since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -127,6 +139,10 @@ pub trait Probe: Send + std::fmt::Debug {
 
     /// Appends every outcome known by now to `done`.
     fn collect(&mut self, done: &mut Vec<Done>);
+
+    /// Appends the late replies since the last call; those of an engine that
+    /// cannot tell whose they are stay unnamed.
+    fn take_late(&mut self, late: &mut Vec<Late>);
 
     /// When `collect` has something to tell even if no packet arrives: the
     /// earliest deadline in flight.

@@ -27,7 +27,7 @@ use self::exchange::Inbox;
 use self::lane::{Lane, Tools};
 use self::socket::{Fault, Kind, Way};
 use super::packet::Family;
-use super::{Counters, Done, Facts, OpenError, Options, Probe, Request, Trouble};
+use super::{Counters, Done, Facts, Late, OpenError, Options, Probe, Request, Trouble};
 use crate::clock::Clock;
 use crate::config::settings::SocketChoice;
 use crate::domain::instant::Mono;
@@ -184,6 +184,11 @@ impl Probe for Batch {
             }
         }
         done.append(&mut self.done);
+    }
+
+    fn take_late(&mut self, late: &mut Vec<Late>) {
+        self.v4.flight.take_late(late);
+        self.v6.flight.take_late(late);
     }
 
     fn next_deadline(&self) -> Option<Mono> {

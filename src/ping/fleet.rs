@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Counters, Done, Facts, Probe, Request};
+use super::{Counters, Done, Facts, LATE_HELD_MAX, Late, Probe, Request};
 use crate::clock::Clock;
 use crate::domain::device::{Device, DeviceId};
 use crate::domain::heartbeat::{Miss, NoData, Outcome};
@@ -62,6 +62,8 @@ pub struct Fleet {
     coming: BTreeMap<(Mono, u64), (Done, Mono)>,
     /// Replies that end nothing, by arrival.
     strays: BTreeMap<(Mono, u64), Stray>,
+    /// Late replies, until somebody takes them.
+    late: Vec<Late>,
     /// Deadlines of all that is in `coming`.
     deadlines: BTreeSet<(Mono, u64)>,
     next_number: u64,
@@ -83,7 +85,7 @@ type Script = dyn FnMut(&Request, Mono) -> Scripted + Send;
 /// What a reply that ends nothing counts as.
 #[derive(Clone, Copy, Debug)]
 enum Stray {
-    Late,
+    Late(Late),
     Duplicate,
     Foreign,
 }
@@ -132,6 +134,7 @@ impl Fleet {
             nature,
             coming: BTreeMap::new(),
             strays: BTreeMap::new(),
+            late: Vec::new(),
             deadlines: BTreeSet::new(),
             next_number: 0,
             counters: Counters::default(),
@@ -183,7 +186,10 @@ impl Fleet {
             } else if Some(after) == copy {
                 Stray::Duplicate
             } else if after > request.timeout || is_late_by_nature {
-                Stray::Late
+                Stray::Late(Late {
+                    key: request.key,
+                    sent_at,
+                })
             } else {
                 continue;
             };
@@ -263,11 +269,20 @@ impl Probe for Fleet {
                 break;
             }
             match entry.remove() {
-                Stray::Late => self.counters.late += 1,
+                Stray::Late(late) => {
+                    self.counters.late += 1;
+                    if self.late.len() < LATE_HELD_MAX {
+                        self.late.push(late);
+                    }
+                }
                 Stray::Duplicate => self.counters.duplicate += 1,
                 Stray::Foreign => self.counters.foreign += 1,
             }
         }
+    }
+
+    fn take_late(&mut self, late: &mut Vec<Late>) {
+        late.append(&mut self.late);
     }
 
     fn next_deadline(&self) -> Option<Mono> {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use self::lines::{Item, Lines};
 use self::table::{Slot, Stage, Table};
 use super::packet::{Echo, ErrorKind, Mark};
-use super::{Done, Request};
+use super::{Done, LATE_HELD_MAX, Late, Request};
 use crate::domain::heartbeat::{Miss, Outcome};
 use crate::domain::instant::Mono;
 
@@ -46,6 +46,8 @@ pub struct Flight {
     serial: u32,
     nonces: Nonces,
     tally: Tally,
+    /// Late replies, until somebody takes them.
+    late: Vec<Late>,
 }
 
 /// A launched probe, for the case that it cannot be sent after all.
@@ -103,6 +105,7 @@ impl Flight {
                 count: 0,
             },
             tally: Tally::default(),
+            late: Vec::new(),
         }
     }
 
@@ -311,6 +314,21 @@ impl Flight {
         self.table.retire_unused();
     }
 
+    /// Appends the late replies since the last call.
+    pub fn take_late(&mut self, late: &mut Vec<Late>) {
+        late.append(&mut self.late);
+    }
+
+    fn note_late(&mut self, slot: &Slot) {
+        self.tally.late += 1;
+        if self.late.len() < LATE_HELD_MAX {
+            self.late.push(Late {
+                key: slot.key,
+                sent_at: slot.sent_at,
+            });
+        }
+    }
+
     fn answer(&mut self, place: u32, slot: &Slot, at: Mono) -> Option<Done> {
         match slot.stage {
             Stage::InFlight if at <= slot.deadline => {
@@ -320,11 +338,11 @@ impl Flight {
             }
             Stage::InFlight => {
                 self.table.land(place, Stage::Answered);
-                self.tally.late += 1;
+                self.note_late(slot);
                 Some(slot.done(slot.deadline, Outcome::Missed(Miss::Timeout)))
             }
             Stage::Missed => {
-                self.tally.late += 1;
+                self.note_late(slot);
                 if let Some(slot) = self.table.slot_mut(place) {
                     slot.stage = Stage::Answered;
                 }

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Counters, Done, Facts, OpenError, Options, Probe, Request};
+use super::{Counters, Done, Facts, Late, OpenError, Options, Probe, Request};
 use crate::clock::Clock;
 use crate::domain::heartbeat::Miss;
 use crate::domain::instant::Mono;
@@ -156,6 +156,10 @@ impl Probe for Surge {
     fn collect(&mut self, done: &mut Vec<Done>) {
         self.flights.collect(self.clock.mono(), done);
     }
+
+    /// Their library does not tell of them, but for those a held-up runtime read
+    /// late, which are counted.
+    fn take_late(&mut self, _late: &mut Vec<Late>) {}
 
     fn next_deadline(&self) -> Option<Mono> {
         self.flights.next_deadline(self.clock.mono())
