@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! - A status stands here only after the disk has it, or while the store is
-//!   reported as failing.
+//!   reported as failing or the clock as not trusted.
 //! - Readers change nothing: what they want goes through [`command`].
 
 use std::collections::VecDeque;
@@ -19,12 +19,16 @@ use crate::domain::device::Device;
 use crate::domain::heartbeat::Sample;
 use crate::domain::instant::Wall;
 use crate::domain::status::{Status, Track};
+use crate::domain::trust::{Distrust, Step};
 use crate::{ping, store};
 
 pub mod command;
+mod dating;
 mod devices;
+mod rollup;
 
 pub use devices::Devices;
+pub use rollup::{Progress, Rollup};
 
 /// Recent heartbeats kept per device for its small bar.
 pub const RECENT_MAX: usize = 30;
@@ -74,6 +78,8 @@ pub struct Gateway {
     pub boot_id: String,
     /// When the process started.
     pub started_at: Wall,
+    /// The clock's standing.
+    pub clock: ClockState,
     /// What is simulated, in one sentence; `None` in a real run.
     pub simulated: Option<String>,
     /// A configuration's standing.
@@ -82,8 +88,24 @@ pub struct Gateway {
     pub probe: ProbeState,
     /// The store's.
     pub store: StoreState,
+    /// The daily summaries'.
+    pub rollup: Rollup,
     /// The last node heartbeat.
     pub pulse: Pulse,
+}
+
+/// Whether the time is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClockState {
+    /// Why the clock is not trusted; `None`: it is. While it is not, every time
+    /// from this start counts from 1970 and nothing is written under a day.
+    pub distrust: Option<Distrust>,
+    /// When that last turned; `None`: as at the start.
+    pub since: Option<Wall>,
+    /// How often the clock was set since the start.
+    pub steps: u64,
+    /// How it was set last, and the word that tells what was seen.
+    pub last_step: Option<(Step, &'static str)>,
 }
 
 /// What configuration is in force.

@@ -2,14 +2,21 @@
 //!
 //! Floor 1. Rules get `now` as an argument; loops own an `Arc<dyn Clock>` and
 //! read it once per turn. In simulation both times follow tokio's paused clock,
-//! so one knob moves everything.
+//! so one knob moves everything. A gateway's own is the [`Calendar`] before the
+//! machine's.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
 use crate::domain::instant::{Mono, Wall};
+use crate::domain::trust::{Distrust, Turn};
+
+mod calendar;
+
+pub use calendar::{Calendar, built_on};
 
 /// The grid on which everything wakes that can wait for it.
 ///
@@ -18,21 +25,45 @@ use crate::domain::instant::{Mono, Wall};
 /// see [`SystemClock::new`].
 pub const COMMON_TICK: Duration = Duration::from_millis(512);
 
+/// systemd-timesyncd makes this file when it has set the clock, and touches it at
+/// each contact with its server (systemd-timesyncd.service(8)).
+const SYNCHRONISED: &str = "/run/systemd/timesync/synchronized";
+
 /// Reads both times of the gateway.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The monotonic time of this process.
     fn mono(&self) -> Mono;
 
-    /// The wall time in nanoseconds since 1970, negative before.
+    /// The machine's wall time in nanoseconds since 1970, negative before: whether
+    /// it is true or not, the kernel stamps by it. Dates come from [`Self::wall`].
     fn wall_nanos(&self) -> i64;
 
-    /// The wall time.
+    /// The wall time. While [`Self::distrust`] is not `None` it counts from 1970 and
+    /// dates nothing: all such times are before `domain::trust::DATES_BEGIN`.
     fn wall(&self) -> Wall {
         Wall::from_millis(self.wall_nanos().div_euclid(1_000_000))
     }
 
     /// The moment on tokio's clock that `at` stands for, to sleep until it.
     fn wake_at(&self, at: Mono) -> Instant;
+
+    /// Whether the system says that its wall is synchronised.
+    fn is_synchronised(&self) -> bool {
+        false
+    }
+
+    /// Why the wall is not trusted; `None`: it is. Then nothing of now may be
+    /// written under a day.
+    fn distrust(&self) -> Option<Distrust> {
+        None
+    }
+
+    /// Looks whether the machine's wall was set since the last look. The wall
+    /// changes its trust and takes a step here and nowhere else; only
+    /// `edge::monitor` calls this, once per turn.
+    fn look(&self) -> Option<Turn> {
+        None
+    }
 
     /// The moment to wake for something that is due at `at`, once in `period`:
     /// with others at the next [`COMMON_TICK`] where that is little of it.
@@ -57,6 +88,7 @@ pub struct SystemClock {
 pub struct SimulatedClock {
     zero: Instant,
     wall_at_zero_nanos: AtomicI64,
+    is_synchronised: AtomicBool,
 }
 
 impl SystemClock {
@@ -107,6 +139,10 @@ impl Clock for SystemClock {
     fn wake_at(&self, at: Mono) -> Instant {
         Instant::from_std(self.zero) + Duration::from_nanos(at.nanos())
     }
+
+    fn is_synchronised(&self) -> bool {
+        Path::new(SYNCHRONISED).exists()
+    }
 }
 
 impl SimulatedClock {
@@ -117,7 +153,13 @@ impl SimulatedClock {
         Self {
             zero: Instant::now(),
             wall_at_zero_nanos: AtomicI64::new(start.millis().saturating_mul(1_000_000)),
+            is_synchronised: AtomicBool::new(false),
         }
+    }
+
+    /// Says from now on that the wall is synchronised.
+    pub fn synchronise(&self) {
+        self.is_synchronised.store(true, Ordering::Relaxed);
     }
 
     /// Steps the wall by `millis`; the monotonic time does not notice.
@@ -141,5 +183,9 @@ impl Clock for SimulatedClock {
 
     fn wake_at(&self, at: Mono) -> Instant {
         self.zero + Duration::from_nanos(at.nanos())
+    }
+
+    fn is_synchronised(&self) -> bool {
+        self.is_synchronised.load(Ordering::Relaxed)
     }
 }

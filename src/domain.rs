@@ -4,6 +4,7 @@
 //! The rooms above translate bytes and text into these words and carry out
 //! what the rules here decide.
 
+pub mod daily;
 pub mod day;
 pub mod device;
 pub mod event;
@@ -12,3 +13,5 @@ pub mod instant;
 pub mod phase;
 pub mod size;
 pub mod status;
+pub mod terms;
+pub mod trust;

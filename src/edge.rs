@@ -11,6 +11,7 @@ pub mod monitor;
 pub mod pulse;
 pub mod recorder;
 pub mod report;
+pub mod rollup;
 pub mod seats;
 mod telling;
 pub mod verdict;

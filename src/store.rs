@@ -9,13 +9,15 @@
 //! |---|---|
 //! | `FORMAT` | one line with the schema number, read before anything is touched |
 //! | `LOCK` | held by the running process; the kernel lets go of it when that dies |
-//! | `state/` | sled database: standings, event log, checkpoint, numbers |
-//! | `raw/2026-03-12/` | sled database: the heartbeats of one UTC day, packed |
+//! | `state/` | sled database: standings, event log, what was announced, terms, checkpoint, numbers |
+//! | `raw/2026-03-12/` | sled database: the heartbeats of one UTC day, packed, and counts of late replies |
+//! | `daily/2026-03/` | sled database: the summary rows of one month, packed |
 //! | `*.damaged-TIME` | what could not be read and was moved aside; never touched again |
-//! | `raw/*.removing` | a day whose removal a crash cut short; removed at the next start |
+//! | `raw/*.removing`, `daily/*.removing` | what is being removed; a crash leaves it for the next start |
 //!
-//! sled gives no space back, so a day is a folder that goes as a whole. Every
-//! value on disk is a sealed record of [`wire::record`](crate::wire::record).
+//! sled gives no space back, so a day of raw and a month of rows are folders that go
+//! as a whole; in `state/`, the room of events that went is used again. Every value
+//! on disk is a sealed record of [`wire::record`](crate::wire::record).
 //!
 //! # When things break
 //!
@@ -33,7 +35,9 @@
 //!
 //! - [`Store::commit`] returns only when standing and event are both on disk;
 //!   neither is there without the other.
-//! - Event numbers grow by one, across restarts and kills.
+//! - Event numbers grow by one, across restarts and kills, and whatever was removed.
+//! - A row of a final day is announced once per content: its mark is written with
+//!   the event.
 //! - Raw heartbeats are written by [`Store::flush_raw`] alone, one batch and one
 //!   flush a call; nothing already written is ever overwritten.
 //! - Nothing is deleted that could not be read: it is moved aside and reported.
@@ -41,14 +45,17 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use self::database::Fault;
 pub use self::errors::{OpenError, ReadError, WriteError};
+use self::fair::{Fair, lock};
 use self::keeper::Keeper;
+use self::months::Months;
 use self::open_frame::OpenFrame;
 use self::raw::RawDays;
+pub use self::reader::Reader;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::event::{Change, Event};
@@ -58,20 +65,28 @@ use crate::domain::size::Bytes;
 use crate::domain::status::Liveness;
 use crate::wire::record::frame::Head;
 
+pub mod daily;
 mod database;
 mod day;
 mod disk;
 mod errors;
+mod fair;
 mod folder;
 pub mod inspect;
 mod keeper;
+mod month;
+mod months;
 mod open_frame;
 mod opening;
+mod pruning;
 mod raw;
+mod reader;
+mod reading;
 mod recall;
 mod state;
 mod step;
 mod threads;
+mod witness;
 
 /// How to open a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +127,15 @@ pub struct LoggedEvent {
     pub seq: u64,
     /// The envelope as JSON text, exactly as it goes upstream.
     pub json: String,
+}
+
+/// Some events, newest first, and where older ones may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<LoggedEvent>,
+    /// Ask for those before this number to go on; `None`: there are no older ones.
+    pub older: Option<u64>,
 }
 
 /// Sizes and times of the store, for page and metrics.
@@ -178,8 +202,9 @@ pub struct Store {
     limits: Mutex<Limits>,
     figures: Mutex<Figures>,
     // Locked in this order where more than one is needed.
-    keeper: Mutex<Keeper>,
-    raw: Mutex<RawDays>,
+    keeper: Fair<Keeper>,
+    raw: Fair<RawDays>,
+    months: Fair<Months>,
     frame: Mutex<OpenFrame>,
     /// Held as long as the store is open.
     lock: Mutex<Option<File>>,
@@ -202,6 +227,11 @@ impl Store {
         opening::open(options, now)
     }
 
+    /// Opens the store of a program that does not run, to read it: see [`Reader`].
+    pub fn open_to_read(path: &Path) -> Result<Reader, OpenError> {
+        opening::open_to_read(path).map(Reader)
+    }
+
     /// Makes these changes durable in one step and returns the number given to
     /// each one's event, in order.
     ///
@@ -213,7 +243,9 @@ impl Store {
             return Ok(Vec::new());
         }
         self.stand()?;
-        let seqs = lock(&self.keeper)
+        let seqs = self
+            .keeper
+            .lock()
             .commit(changes, now)
             .map_err(|fault| failed("keep a change of status and its event", fault))?;
         self.count(now, true);
@@ -251,7 +283,8 @@ impl Store {
     ///
     /// Verdicts that were never committed are not believed when it is read.
     pub fn checkpoint(&self, standings: &[Liveness], now: Wall) -> Result<(), WriteError> {
-        lock(&self.keeper)
+        self.keeper
+            .lock()
             .checkpoint(standings.to_vec(), now)
             .map_err(|fault| failed("write the checkpoint of standings", fault))
     }
@@ -263,56 +296,17 @@ impl Store {
         addresses: &[(DeviceId, IpAddr)],
         now: Wall,
     ) -> Result<(), WriteError> {
-        lock(&self.keeper)
+        self.keeper
+            .lock()
             .remember_addresses(addresses, now)
             .map_err(|fault| failed("remember the devices' addresses", fault))
-    }
-
-    /// One device's heartbeats of one day, ascending, the open frame included.
-    /// Where the disk cannot be read, the error holds those of the open frame.
-    pub fn heartbeats(&self, device: DeviceId, day: Day) -> Result<Vec<Sample>, ReadError> {
-        let mut samples = Vec::new();
-        // Held over both, so that a flush in between hides nothing.
-        let mut raw = lock(&self.raw);
-        let read = raw.read(device, day, &mut |device, beat, _| {
-            samples.push(raw::sample_of(device, beat));
-        });
-        if read.is_err() {
-            samples.clear();
-        }
-        let frame = lock(&self.frame);
-        let is_asked = |one: &&Sample| one.device == device && Day::of(one.at) == Some(day);
-        samples.extend(frame.samples().filter(is_asked));
-        samples.sort_by_key(|sample| sample.at);
-        let samples = without_repeats(samples);
-        match read {
-            Ok(()) => Ok(samples),
-            Err(fault) => Err(ReadError {
-                in_memory: samples,
-                ..unread(format!("read the heartbeats of {device} on {day}"), fault)
-            }),
-        }
-    }
-
-    /// The newest `limit` events below `before` (all, if `None`), newest first.
-    pub fn events(&self, before: Option<u64>, limit: usize) -> Result<Vec<LoggedEvent>, ReadError> {
-        let now = lock(&self.raw).now;
-        lock(&self.keeper)
-            .events(before, limit, now)
-            .map_err(|fault| unread("read the event log".into(), fault))
-    }
-
-    /// The days whose raw is there, ascending.
-    pub fn raw_days(&self) -> Result<Vec<Day>, ReadError> {
-        lock(&self.raw)
-            .days()
-            .map_err(|fault| unread("list the days of raw".into(), fault.into()))
     }
 
     /// Removes a day's raw as a folder. The caller guarantees that its summary
     /// is durable.
     pub fn remove_raw_day(&self, day: Day) -> Result<(), WriteError> {
-        lock(&self.raw)
+        self.raw
+            .lock()
             .remove(day)
             .map_err(|fault| failed("remove a day of raw", fault.into()))
     }
@@ -340,8 +334,9 @@ impl Store {
     /// What was repaired or moved aside since the last call, one sentence each, to
     /// be logged by the caller; what the opening mended is in [`Opened::mended`].
     pub fn take_mended(&self) -> Vec<String> {
-        let mut mended = std::mem::take(&mut lock(&self.keeper).mended);
-        mended.append(&mut lock(&self.raw).mended);
+        let mut mended = std::mem::take(&mut self.keeper.lock().mended);
+        mended.append(&mut self.raw.lock().mended);
+        mended.append(&mut self.months.lock().mended);
         mended
     }
 
@@ -361,8 +356,9 @@ impl Store {
     }
 
     fn shut(&self) {
-        lock(&self.keeper).close();
-        lock(&self.raw).close();
+        self.keeper.lock().close();
+        self.raw.lock().close();
+        self.months.lock().close();
         *lock(&self.lock) = None;
     }
 
@@ -378,7 +374,7 @@ impl Store {
     }
 
     fn write_notices(&self, now: Wall) -> Result<(), WriteError> {
-        let mut keeper = lock(&self.keeper);
+        let mut keeper = self.keeper.lock();
         let notices = lock(&self.frame).take_notices();
         if notices.is_empty() {
             return Ok(());
@@ -394,22 +390,29 @@ impl Store {
     }
 
     fn write_frame(&self, now: Wall, is_limited: bool) -> Result<(), WriteError> {
-        let next_seq = lock(&self.keeper).durable_below();
-        let mut raw = lock(&self.raw);
+        let next_seq = self.keeper.lock().durable_below();
+        let mut raw = self.raw.lock();
         raw.now = now;
+        // Who reads or writes rows just now uses them; no flush waits for that.
+        if let Some(mut months) = self.months.try_lock() {
+            months.close_idle();
+        }
         let limits = self.check_limits();
-        if lock(&self.frame).len() == 0 {
+        if lock(&self.frame).is_empty() {
             return Ok(());
         }
         if is_limited {
             limits?;
         }
-        let samples = lock(&self.frame).take();
+        let (samples, late) = {
+            let mut frame = lock(&self.frame);
+            (frame.take(), frame.take_late())
+        };
         let head = Head {
             boot: self.boot,
             next_seq,
         };
-        let (by_day, undated) = raw::by_day(samples);
+        let (by_day, undated) = raw::by_day(samples, late);
         if undated > 0 {
             tracing::error!(
                 samples = undated,
@@ -419,8 +422,9 @@ impl Store {
         let written = raw.write(by_day, head);
         let mut frame = lock(&self.frame);
         frame.give_up(undated);
-        written.map_err(|(samples, fault)| {
-            frame.put_back(samples);
+        written.map_err(|(unwritten, fault)| {
+            frame.put_back(unwritten.samples);
+            frame.put_back_late(unwritten.late);
             failed("write the raw heartbeats", fault)
         })
     }
@@ -444,7 +448,7 @@ impl Store {
     }
 
     fn count(&self, now: Wall, is_flushed: bool) {
-        let events = lock(&self.keeper).events_count();
+        let events = self.keeper.lock().events_count();
         let written = disk::written_bytes().unwrap_or(self.written_before);
         let mut figures = lock(&self.figures);
         figures.bytes_written = written.saturating_sub(self.written_before);
@@ -460,24 +464,6 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.shut();
     }
-}
-
-/// Neighbours of one time that are equal are one: after an error a heartbeat
-/// may have been written twice.
-fn without_repeats(samples: Vec<Sample>) -> Vec<Sample> {
-    let mut kept: Vec<Sample> = Vec::with_capacity(samples.len());
-    for sample in samples {
-        let mut same_time = kept.iter().rev().take_while(|held| held.at == sample.at);
-        if !same_time.any(|held| *held == sample) {
-            kept.push(sample);
-        }
-    }
-    kept
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Panics of sled are caught below; a panic of ours leaves whole values.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(deed: &'static str, fault: Fault) -> WriteError {

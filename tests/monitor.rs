@@ -46,7 +46,11 @@ fn transitions(beats: &[Beat]) -> Vec<(Status, Status)> {
         News::StatusChanged {
             previous, current, ..
         } => Some((previous, current)),
-        News::Failed(_) | News::DeviceRemoved { .. } => None,
+        News::Failed(_)
+        | News::DeviceRemoved { .. }
+        | News::DaySummarised(_)
+        | News::SiteSummarised(_)
+        | News::ClockStepped { .. } => None,
     };
     beats.iter().filter_map(change).collect()
 }
@@ -447,7 +451,11 @@ async fn a_roster_change_moves_nobody_elses_slot() {
                     .push(beat.sample.at);
             }
             Entry::Change(change) if matches!(*change, Change::Removal { .. }) => removed += 1,
-            Entry::Beat(_) | Entry::Change(_) | Entry::Roster(_) => {}
+            Entry::Beat(_)
+            | Entry::Change(_)
+            | Entry::Roster(_)
+            | Entry::Times(_)
+            | Entry::Late { .. } => {}
         }
     }
     assert_eq!(removed, 1 + 3);

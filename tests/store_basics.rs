@@ -66,15 +66,15 @@ fn a_change_and_its_event_are_there_after_a_crash() {
     let opened = open(&crashed, at(10));
     assert_eq!(standing(&opened, 1).unwrap().status, Status::Degraded);
     assert_eq!(standing(&opened, 2).unwrap().status, Status::Offline);
-    let events = opened.store.events(None, 10).unwrap();
+    let events = opened.store.events(None, None, 10).unwrap();
     assert_eq!(
         events.iter().map(|event| event.seq).collect::<Vec<_>>(),
         [3, 2, 1]
     );
     assert!(events[0].json.contains(r#""seq":3,"prev_seq":2}"#));
     assert!(events[2].json.contains(r#""seq":1,"prev_seq":null}"#));
-    assert_eq!(opened.store.events(Some(3), 1).unwrap()[0].seq, 2);
-    assert_eq!(opened.store.events(Some(1), 9).unwrap(), []);
+    assert_eq!(opened.store.events(None, Some(3), 1).unwrap()[0].seq, 2);
+    assert_eq!(opened.store.events(None, Some(1), 9).unwrap(), []);
 }
 
 #[test]

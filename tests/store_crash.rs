@@ -14,10 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use sitebeat::domain::daily::{Figures, SiteSummary, Summary};
 use sitebeat::domain::day::Day;
+use sitebeat::domain::event::{Change, News};
 use sitebeat::domain::status::Status;
 use sitebeat::store::{OpenError, Opened};
-use store_kit::{at, contents, id, notice, open, reply, seqs, try_open, turn};
+use store_kit::{at, contents, event, id, notice, open, reply, seqs, try_open, turn};
 
 const STORE: &str = "SITEBEAT_TEST_STORE";
 const PART: &str = "SITEBEAT_TEST_PART";
@@ -123,9 +125,43 @@ fn work(opened: &Opened) {
             store.flush_raw(at(now)).unwrap();
             say(&format!("flushed {now}"));
         }
+        if round % 4 == 1 {
+            let rows: Vec<_> = (0..DEVICES).map(|n| row(n, now)).collect();
+            store.upsert_summaries(day(), &rows).unwrap();
+            store.announce(&[announcement(now)], at(now)).unwrap();
+            say(&format!("summed {now}"));
+        }
         if round % 20 == 7 {
             store.checkpoint(&opened.standings, at(now)).unwrap();
         }
+    }
+}
+
+fn day() -> Day {
+    Day::of(at(0)).unwrap()
+}
+
+/// Fuller, the later it is.
+fn row(n: usize, now: i64) -> Summary {
+    Summary {
+        day: day(),
+        device: id(n),
+        figures: Figures {
+            replied: u32::try_from(now).unwrap(),
+            ..Figures::default()
+        },
+        calc_version: 1,
+        created_at: at(now),
+        updated_at: at(now),
+    }
+}
+
+fn announcement(now: i64) -> Change {
+    let site = SiteSummary::of(day(), [&row(0, now)]);
+    Change::Announcement {
+        day: day(),
+        content: now.cast_unsigned(),
+        event: event(None, now, News::SiteSummarised(Box::new(site))),
     }
 }
 
@@ -135,6 +171,7 @@ fn thirty_kills_lose_nothing_that_was_acknowledged() {
     let path = folder.path().join("data");
     let mut committed: BTreeMap<u64, i64> = BTreeMap::new();
     let mut flushed_to: Vec<(i64, i64)> = Vec::new();
+    let mut summed_to = 0;
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;
     for round in 0..30_u32 {
         let mut other = Other::play("work", &path);
@@ -157,12 +194,27 @@ fn thirty_kills_lose_nothing_that_was_acknowledged() {
                     committed.insert(second.parse().unwrap(), now.parse().unwrap());
                 }
                 ["flushed", now] => last_flush = Some(now.parse().unwrap()),
+                ["summed", now] => summed_to = now.parse().unwrap(),
                 _ => {}
             }
         }
         flushed_to.extend(last_flush.map(|last| (base, last)));
     }
-    check(&open(&path, at(100_000_000)), &committed, &flushed_to);
+    let opened = open(&path, at(100_000_000));
+    check(&opened, &committed, &flushed_to);
+    assert!(summed_to > 0, "too little was summed to tell");
+    let mut rows = Vec::new();
+    let each = &mut |row: &Summary| {
+        rows.push(*row);
+        true
+    };
+    opened.store.summaries(day(), day(), None, each).unwrap();
+    assert_eq!(rows.len(), DEVICES);
+    for row in &rows {
+        assert_eq!(row.figures, rows[0].figures, "a day changes as a whole");
+        assert!(i64::from(row.figures.replied) >= summed_to);
+    }
+    assert_eq!(opened.store.final_days().unwrap(), [day()]);
 }
 
 fn check(opened: &Opened, committed: &BTreeMap<u64, i64>, flushed_to: &[(i64, i64)]) {
@@ -172,7 +224,7 @@ fn check(opened: &Opened, committed: &BTreeMap<u64, i64>, flushed_to: &[(i64, i6
     let numbers = seqs(&opened.store);
     let last = u64::try_from(numbers.len()).unwrap();
     assert_eq!(numbers, (1..=last).collect::<Vec<_>>(), "a gap or a repeat");
-    let events = opened.store.events(None, usize::MAX).unwrap();
+    let events = opened.store.events(None, None, usize::MAX).unwrap();
     for event in events {
         if let Some(now) = committed.get(&event.seq) {
             let time = at(*now).to_string();

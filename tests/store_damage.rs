@@ -130,7 +130,7 @@ fn use_it(opened: &Opened, what: &str) {
     assert!(flushed.is_ok(), "{what}: {flushed:?}");
     let committed = store.commit(&[turn(3, Status::Offline, 3_600_000)], at(3_600_000));
     let seq = committed.unwrap_or_else(|error| panic!("{what}: {error:?}"))[0];
-    assert_eq!(store.events(None, 1).unwrap()[0].seq, seq, "{what}");
+    assert_eq!(store.events(None, None, 1).unwrap()[0].seq, seq, "{what}");
     let today = store.heartbeats(id(3), Day::of(at(0)).unwrap()).unwrap();
     assert_eq!(today.last(), Some(&reply(3, 3_600_000)), "{what}");
 }
@@ -176,11 +176,15 @@ fn a_store_with_a_damaged_state_opens_and_goes_on() {
             // Nobody is forgotten: where standings were lost, raw names them.
             assert_eq!(opened.standings.len(), DEVICES, "{name}");
             use_it(&opened, &name);
-            let before = opened.store.events(None, 1).unwrap()[0].clone();
+            let before = opened.store.events(None, None, 1).unwrap()[0].clone();
             drop(opened);
             let opened = open(&path, at(3_700_000));
             assert_eq!(opened.mended, [""; 0], "{name}: mended again");
-            assert_eq!(opened.store.events(None, 1).unwrap()[0], before, "{name}");
+            assert_eq!(
+                opened.store.events(None, None, 1).unwrap()[0],
+                before,
+                "{name}"
+            );
             fs::remove_dir_all(&path).unwrap();
         });
     }
@@ -283,12 +287,12 @@ fn a_store_removed_while_it_runs_is_made_again_and_says_so() {
         sound_store(&path);
         let opened = open(&path, at(3_000_000));
         use_it(&opened, what);
-        let newest = opened.store.events(None, 1).unwrap()[0].seq;
+        let newest = opened.store.events(None, None, 1).unwrap()[0].seq;
         deed(&path);
         use_it(&opened, what);
         let mended = opened.store.take_mended().concat();
         assert_eq!(mended.contains("was removed"), what != "marks", "{mended}");
-        let after = opened.store.events(None, 1).unwrap()[0].clone();
+        let after = opened.store.events(None, None, 1).unwrap()[0].clone();
         assert!(after.seq > newest, "{what}: a number was given twice");
         if what == "marks" {
             let second = try_open(&path, at(3_000_000));
@@ -297,7 +301,11 @@ fn a_store_removed_while_it_runs_is_made_again_and_says_so() {
         drop(opened);
         let opened = open(&path, at(3_700_000));
         assert_eq!(opened.mended, [""; 0], "{what}");
-        assert_eq!(opened.store.events(None, 1).unwrap()[0], after, "{what}");
+        assert_eq!(
+            opened.store.events(None, None, 1).unwrap()[0],
+            after,
+            "{what}"
+        );
     }
 }
 
@@ -373,13 +381,13 @@ fn a_store_damaged_while_it_runs_recovers_by_itself() {
                 drop(store.flush_raw(at(millis)));
                 let n = usize::try_from(round).unwrap() % DEVICES;
                 let committed = store.commit(&[turn(n, Status::Online, millis)], at(millis));
-                if let (Ok(seqs), Ok(events)) = (committed, store.events(None, 1)) {
+                if let (Ok(seqs), Ok(events)) = (committed, store.events(None, None, 1)) {
                     assert_eq!(events[0].seq, seqs[0], "{name}");
                     let identity = identity(&events[0].json);
                     assert!(told.insert(identity.clone()), "{name}: {identity} again");
                 }
                 drop(store.heartbeats(id(n), today));
-                drop(store.events(None, 100));
+                drop(store.events(None, None, 100));
                 drop(store.checkpoint(&opened.standings, at(millis)));
             }
             // Whatever was lost, it works again.

@@ -20,7 +20,8 @@ use std::path::Path;
 use sitebeat::domain::day::Day;
 use sitebeat::domain::heartbeat::Sample;
 use sitebeat::domain::status::{Liveness, Status, Track};
-use sitebeat::store::OpenError;
+use sitebeat::store::daily::DeviceDay;
+use sitebeat::store::{OpenError, Store};
 use store_kit::{
     at, contents, copy_folder, id, miss, notice, open, removal, reply, seqs, try_open, turn,
 };
@@ -156,9 +157,38 @@ fn a_store_of_schema_1_reads_back() {
             .unwrap(),
         [24]
     );
-    let events = store.events(None, 2).unwrap();
+    let events = store.events(None, None, 2).unwrap();
     assert_eq!(log_id(&events[0].json), log_id(&events[1].json));
     assert!(events[0].json.contains(r#""seq":24,"prev_seq":23}"#));
+}
+
+#[test]
+fn what_came_later_is_added_to_a_store_of_the_first_version() {
+    let folder = tempfile::tempdir().unwrap();
+    unpack(include_bytes!("fixtures/store-v1.pack"), folder.path());
+    let reader = Store::open_to_read(folder.path()).unwrap();
+    assert_eq!(reader.events_page(None, None, 99).unwrap().events.len(), 23);
+    drop(reader);
+    let store = open(folder.path(), at(DAYS * DAY)).store;
+    assert!(store.terms().unwrap().is_empty());
+    assert_eq!(store.final_days().unwrap(), []);
+    let today = Day::of(at(0)).unwrap();
+    store.push_late(&[(id(1), at(0))]);
+    store.flush_raw(at(0)).unwrap();
+    let mut late = Vec::new();
+    let each = &mut |group: Vec<DeviceDay>| {
+        late.extend(group.iter().map(|one| (one.beats.len(), one.late)));
+    };
+    store.read_day(today, each).unwrap();
+    assert_eq!(late, [(24, 0), (24, 1), (24, 0)]);
+    store.prune(today, 0, at(3 * DAY), at(5 * DAY)).unwrap();
+    let left = seqs(&store);
+    assert!(left.len() < 23 && left.last() == Some(&23), "{left:?}");
+    store.close(at(0)).unwrap();
+    let opened = open(folder.path(), at(0));
+    assert_eq!(opened.mended, [""; 0]);
+    assert_eq!(seqs(&opened.store), left);
+    assert_eq!(opened.store.figures().events, left.len() as u64);
 }
 
 #[test]

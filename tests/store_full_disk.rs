@@ -9,67 +9,41 @@
 #[expect(dead_code, reason = "this test needs only some of the words")]
 mod store_kit;
 
+#[path = "support/small_disk.rs"]
+mod small_disk;
+
 use std::error::Error as _;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 
+use sitebeat::domain::daily::{Figures, Summary};
 use sitebeat::domain::day::Day;
-use sitebeat::domain::event::Change;
+use sitebeat::domain::event::{Change, News};
 use sitebeat::domain::heartbeat::Sample;
 use sitebeat::domain::status::Status;
 use sitebeat::store::{Store, WriteError};
-use store_kit::{at, id, notice, open, reply, turn};
+use store_kit::{at, event, id, notice, open, reply, turn};
 
-const DISK: &str = "SITEBEAT_TEST_DISK";
 const DEVICES: usize = 300;
 
 #[test]
 fn a_full_disk_loses_nothing_and_is_left_without_a_restart() {
-    play_on_a_small_disk("scene_on_a_small_disk");
+    small_disk::play("scene_on_a_small_disk");
 }
 
 #[test]
 fn a_close_that_failed_can_be_tried_again() {
-    play_on_a_small_disk("scene_of_a_close_on_a_full_disk");
+    small_disk::play("scene_of_a_close_on_a_full_disk");
 }
 
-fn play_on_a_small_disk(scene: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=16m tmpfs \"$SITEBEAT_TEST_DISK\" && \
-                  exec \"$0\" --exact --nocapture \"$1\"";
-    let root = nix::unistd::geteuid().is_root();
-    let kind = if root { "-m" } else { "-Urm" };
-    if !may_mount(kind) {
-        return;
-    }
-    let played = Command::new("unshare")
-        .args([kind, "sh", "-c", script])
-        .arg(std::env::current_exe().unwrap())
-        .arg(scene)
-        .env(DISK, folder.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&played.stdout);
-    let errors = String::from_utf8_lossy(&played.stderr);
-    assert!(played.status.success(), "{text}\n{errors}");
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "a scene that is left out says so")]
-fn may_mount(kind: &str) -> bool {
-    let tried = Command::new("unshare").args([kind, "true"]).output();
-    let may = tried.is_ok_and(|tried| tried.status.success());
-    if !may {
-        eprintln!("left out: this machine gives us no mount namespace");
-    }
-    may
+#[test]
+fn a_day_that_is_summarised_on_a_full_disk_is_told_once_there_is_room() {
+    small_disk::play("scene_of_a_day_on_a_full_disk");
 }
 
 /// Does nothing unless it is the child.
 #[test]
 fn scene_on_a_small_disk() {
-    let Some(disk) = std::env::var_os(DISK).map(PathBuf::from) else {
+    let Some(disk) = small_disk::disk() else {
         return;
     };
     let data = disk.join("data");
@@ -98,7 +72,7 @@ fn scene_on_a_small_disk() {
 
 #[test]
 fn scene_of_a_close_on_a_full_disk() {
-    let Some(disk) = std::env::var_os(DISK).map(PathBuf::from) else {
+    let Some(disk) = small_disk::disk() else {
         return;
     };
     let data = disk.join("closing");
@@ -121,7 +95,77 @@ fn scene_of_a_close_on_a_full_disk() {
     let day = Day::of(at(1_000)).unwrap();
     let found = opened.store.heartbeats(id(1), day).unwrap();
     assert_eq!(found, [reply(1, 1_000)]);
-    assert_eq!(opened.store.events(None, 10).unwrap().len(), 1);
+    assert_eq!(opened.store.events(None, None, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn scene_of_a_day_on_a_full_disk() {
+    let Some(disk) = small_disk::disk() else {
+        return;
+    };
+    let data = disk.join("day");
+    let store = open(&data, at(0)).store;
+    let day = Day::of(at(0)).unwrap();
+    let rows = |n: usize| -> Vec<Summary> { (0..n).map(|n| row(day, n)).collect() };
+    store.upsert_summaries(day, &rows(10)).unwrap();
+    store.announce(&told(day, 0..10), at(0)).unwrap();
+    store.push_raw(&[reply(1, 0)]);
+    store.flush_raw(at(0)).unwrap();
+    for round in 1..=3 {
+        let ballast = disk.join("ballast");
+        fs::write(&ballast, vec![7; 32 << 20]).unwrap_err();
+        let (rows, told) = (rows(round * 1_000), told(day, 0..round * 1_000));
+        store.push_late(&[(id(1), at(0))]);
+        let mut refused = 0;
+        for _ in 0..3 {
+            refused += u32::from(store.flush_raw(at(0)).is_err());
+            refused += u32::from(store.upsert_summaries(day, &rows).is_err());
+            refused += u32::from(store.announce(&told, at(0)).is_err());
+        }
+        assert!(refused > 0, "there is room for everything");
+        fs::remove_file(ballast).unwrap();
+        store.flush_raw(at(0)).unwrap();
+        store.upsert_summaries(day, &rows).unwrap();
+        store.announce(&told, at(0)).unwrap();
+    }
+    assert_eq!(store.take_mended(), [""; 0]);
+    store.close(at(1)).unwrap();
+    let store = open(&data, at(1)).store;
+    let mut found = Vec::new();
+    let each = &mut |row: &Summary| {
+        found.push(*row);
+        true
+    };
+    store.summaries(day, day, None, each).unwrap();
+    assert_eq!(found, rows(3_000));
+    let events = store.events(None, None, usize::MAX).unwrap();
+    assert_eq!(events.len(), 3_000, "each is told once");
+    let mut late = Vec::new();
+    store
+        .read_day(day, &mut |group| late.extend(group))
+        .unwrap();
+    assert_eq!((late[0].beats.len(), late[0].late), (1, 3));
+}
+
+fn row(day: Day, n: usize) -> Summary {
+    Summary {
+        day,
+        device: id(n),
+        figures: Figures::default(),
+        calc_version: 1,
+        created_at: at(0),
+        updated_at: at(0),
+    }
+}
+
+/// As a caller makes it anew at each try.
+fn told(day: Day, devices: std::ops::Range<usize>) -> Vec<Change> {
+    let of = |n| Change::Announcement {
+        day,
+        content: 1,
+        event: event(Some(n), 0, News::DaySummarised(Box::new(row(day, n)))),
+    };
+    devices.map(of).collect()
 }
 
 #[derive(Default)]
@@ -165,7 +209,7 @@ impl Scene {
         assert!(self.flush(store), "raw does not resume");
         let seqs = store.commit(&[self.stubborn()], at(self.now)).unwrap();
         self.events.extend(seqs);
-        let events = store.events(None, usize::MAX).unwrap();
+        let events = store.events(None, None, usize::MAX).unwrap();
         let wanted = format!(r#""missed_count":0,"last_seen":"{}""#, at(self.round));
         let told = events
             .iter()
@@ -215,7 +259,7 @@ impl Scene {
     /// While the disk is full the store may be unable to read, but never wrong.
     fn all_is_there(&self, store: &Store, must_read: bool) {
         let day = Day::of(at(self.now)).unwrap();
-        let events = store.events(None, usize::MAX);
+        let events = store.events(None, None, usize::MAX);
         assert!(events.is_ok() || !must_read, "{events:?}");
         if let Ok(found) = events {
             let found: Vec<u64> = found.iter().rev().map(|event| event.seq).collect();

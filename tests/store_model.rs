@@ -217,7 +217,7 @@ impl Bench {
                 assert_eq!(found, self.model.heartbeats(id(n), day), "{n} on {day}");
             }
         }
-        let found = self.store().events(None, usize::MAX).unwrap();
+        let found = self.store().events(None, None, usize::MAX).unwrap();
         assert_eq!(found.len(), self.model.events.len());
         for (event, (seq, words)) in found.iter().rev().zip((1..).zip(&self.model.events)) {
             assert_eq!(event.seq, seq);

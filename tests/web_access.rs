@@ -39,6 +39,7 @@ fn carried_out(front: Front) -> Router {
     tokio::spawn(async move {
         while let Some(command) = commands.recv().await {
             match command {
+                Command::Rollup { .. } => panic!("nobody asks for a summary"),
                 Command::Probe { answer, .. } => {
                     let outcome = Outcome::Replied { rtt_us: 3_270 };
                     answer.send(Some(outcome)).unwrap();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::exit::Failure;
-use super::opening::{listen_cure, open_engine};
+use super::opening::{listen_cure, open_engine, plausible_after};
 use super::steward::sources;
 use crate::clock::{Clock, SystemClock};
 use crate::config::inventory;
@@ -58,6 +58,7 @@ pub fn check(request: &Request, out: &mut dyn Write) -> Result<(), Failure> {
             );
         }
     }
+    lines.extend(check_clock(&request.variables));
     for line in &lines {
         writeln!(out, "{line}")
             .map_err(|fault| Failure::Running(format!("cannot print: {fault}")))?;
@@ -90,6 +91,21 @@ fn check_loaded(loaded: &Loaded, lines: &mut Vec<Line>) {
     lines.push(check_listen(settings));
     lines.push(check_broker(settings));
     lines.push(Line::new(Verdict::Ok, "redis", "not used on a gateway"));
+}
+
+/// Only what is wrong with the clock: a right one is no setting of ours.
+fn check_clock(variables: &[(String, String)]) -> Option<Line> {
+    let after = match plausible_after(variables) {
+        Ok(after) => after,
+        Err(fault) => return Some(Line::new(Verdict::Fail, "clock", chain(&fault))),
+    };
+    let now = SystemClock::new().wall();
+    (now <= after).then(|| {
+        let text = format!(
+            "shows {now}, and nothing is written up to {after}: set it, or have it synchronised"
+        );
+        Line::new(Verdict::Warn, "clock", text)
+    })
 }
 
 /// Tells the devices too.

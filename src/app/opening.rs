@@ -12,11 +12,13 @@ use tracing::{info, warn};
 use super::exit::Failure;
 use super::run::Plan;
 use super::steward;
-use crate::board::{Board, Gateway};
-use crate::clock::Clock;
+use crate::board::{Board, ClockState, Gateway};
+use crate::clock::{self, Clock};
 use crate::config::inventory;
 use crate::config::settings::{EngineChoice, Settings};
 use crate::domain::device::Device;
+use crate::domain::instant::Wall;
+use crate::domain::status::Liveness;
 use crate::ping::fleet::Fleet;
 use crate::ping::surge::Surge;
 use crate::ping::{self, Probe};
@@ -29,6 +31,28 @@ pub struct Simulation {
     pub seed: u64,
     /// Its devices.
     pub devices: Vec<Device>,
+}
+
+/// Names the time up to which a clock is not trusted, in place of the build's day.
+pub const PLAUSIBLE_AFTER: &str = "SITEBEAT_PLAUSIBLE_AFTER";
+
+/// Times up to this cannot be true.
+pub(super) fn plausible_after(variables: &[(String, String)]) -> Result<Wall, Failure> {
+    let set = variables.iter().find(|(name, _)| name == PLAUSIBLE_AFTER);
+    match set.map(|(_, value)| value.as_str()) {
+        None | Some("") => Ok(clock::built_on()),
+        Some(text) => Wall::parse(text).ok_or_else(|| {
+            Failure::Usage(format!(
+                "{PLAUSIBLE_AFTER} = {text:?} must be a time like 2026-03-12T00:00:00Z"
+            ))
+        }),
+    }
+}
+
+/// The newest time that the store knows of.
+pub(super) fn newest_kept(standings: &[Liveness]) -> Option<Wall> {
+    let times = |known: &Liveness| known.track.last_ping_at.max(known.track.updated_at);
+    standings.iter().filter_map(times).max()
 }
 
 pub(super) fn open_probe(plan: &Plan, clock: &Arc<dyn Clock>) -> Result<Box<dyn Probe>, Failure> {
@@ -161,6 +185,12 @@ pub(super) fn draw_start(
     for limit in &facts.limits {
         info!("{limit}");
     }
+    if let Some(distrust) = clock.distrust() {
+        warn!(
+            reason = distrust.sentence(),
+            "nothing is written until the clock is trusted"
+        );
+    }
     board.draw(|picture| {
         picture.gateway = Gateway {
             site: settings.site.id.clone(),
@@ -170,6 +200,10 @@ pub(super) fn draw_start(
             boot: opened.boot,
             boot_id: boot_id(opened.boot),
             started_at: clock.wall(),
+            clock: ClockState {
+                distrust: clock.distrust(),
+                ..ClockState::default()
+            },
             simulated: plan.simulation.as_ref().map(Simulation::sentence),
             config,
             ..Gateway::default()

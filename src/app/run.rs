@@ -14,14 +14,16 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::{error, info};
 
 use super::exit::Failure;
-use super::opening::{Simulation, draw_start, listen, open_probe, open_store};
+use super::opening::{
+    Simulation, draw_start, listen, newest_kept, open_probe, open_store, plausible_after,
+};
 use super::page;
 use super::roster::{rows_at_start, watched};
 use super::signals::{Signals, StopSignals};
 use super::steward::{self, Devices, Steward};
 use crate::board::Board;
 use crate::board::command::{self, Command};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Calendar, Clock, SystemClock};
 use crate::config::inventory::Inventory;
 use crate::config::settings::Settings;
 use crate::config::{self, Loaded};
@@ -30,6 +32,7 @@ use crate::edge::monitor::{self, Monitor, Order};
 use crate::edge::pulse;
 use crate::edge::recorder::{self, Keeping, Recorder};
 use crate::edge::report::Report;
+use crate::edge::rollup::{self, Rollup};
 use crate::edge::seats::Seats;
 use crate::edge::seats::Watched;
 use crate::ping::Probe;
@@ -40,8 +43,11 @@ use crate::web;
 const REPORTS_MAX: usize = 256;
 /// Orders that may wait for the monitor.
 const ORDERS_MAX: usize = 64;
-/// Threads for blocking calls at most: store, page reads.
-const BLOCKING_THREADS_MAX: usize = 4;
+/// Days asked for by hand that may wait for the rollup.
+const WISHES_MAX: usize = 4;
+/// Threads for blocking calls at most: one that writes, one that sums up or reads
+/// files. Each keeps memory of its own.
+const BLOCKING_THREADS_MAX: usize = 2;
 /// A stop takes no longer than this, whatever hangs.
 const STOP_MAX: Duration = Duration::from_secs(9);
 
@@ -61,13 +67,13 @@ pub struct Plan {
 /// Makes the plan and runs it until a signal asks to stop.
 pub fn run(plan: impl FnOnce() -> Result<Plan, Failure>) -> Result<(), Failure> {
     // Before the runtime, whose timers it is aligned with.
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let machine: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
         .map_err(|fault| Failure::Running(format!("cannot start the runtime: {fault}")))?;
-    let ended = runtime.block_on(start_and_watch(plan, clock));
+    let ended = runtime.block_on(start_and_watch(plan, machine));
     // What still blocks after a stop in order must not hold the process.
     runtime.shutdown_timeout(Duration::from_millis(500));
     ended
@@ -75,15 +81,19 @@ pub fn run(plan: impl FnOnce() -> Result<Plan, Failure>) -> Result<(), Failure> 
 
 async fn start_and_watch(
     plan: impl FnOnce() -> Result<Plan, Failure>,
-    clock: Arc<dyn Clock>,
+    machine: Arc<dyn Clock>,
 ) -> Result<(), Failure> {
     // First of all: a signal that comes while files are read or the store opens
     // must not kill.
     let signals = Signals::hear();
     let plan = plan()?;
     let settings = &plan.loaded.settings;
+    let plausible_after = plausible_after(&plan.request.variables)?;
+    let calendar = Arc::new(Calendar::new(Arc::clone(&machine), plausible_after));
+    let clock: Arc<dyn Clock> = Arc::<Calendar>::clone(&calendar);
     let probe = open_probe(&plan, &clock)?;
-    let opened = open_store(settings, &*clock)?;
+    let opened = open_store(settings, &*machine)?;
+    calendar.begin(newest_kept(&opened.standings));
     let listener = listen(settings)?;
     let board = Arc::new(Board::default());
     draw_start(&board, &plan, &opened, &*probe, &*clock);
@@ -142,6 +152,8 @@ struct Wires {
     reports: (mpsc::Sender<Report>, mpsc::Receiver<Report>),
     commands: (mpsc::Sender<Command>, mpsc::Receiver<Command>),
     keeping: (watch::Sender<Keeping>, watch::Receiver<Keeping>),
+    rollup_rules: (watch::Sender<rollup::Rules>, watch::Receiver<rollup::Rules>),
+    rollup_wishes: (mpsc::Sender<rollup::Wish>, mpsc::Receiver<rollup::Wish>),
     pulse_interval: (watch::Sender<Duration>, watch::Receiver<Duration>),
 }
 
@@ -153,6 +165,8 @@ impl Wires {
             reports: mpsc::channel(REPORTS_MAX),
             commands: mpsc::channel(command::WAITING_MAX),
             keeping: watch::channel(steward::keeping(settings)),
+            rollup_rules: watch::channel(steward::rollup_rules(settings)),
+            rollup_wishes: mpsc::channel(WISHES_MAX),
             pulse_interval: watch::channel(settings.node.heartbeat_interval),
         }
     }
@@ -189,6 +203,8 @@ impl Start {
             common.pulse(wires.pulse_interval.1),
             stopped.clone(),
         ));
+        let links = common.rollup(wires.rollup_rules.1, wires.rollup_wishes.1);
+        tasks.spawn(Rollup::new(links).run(stopped.clone()));
         let links = common.recorder(wires.reports.1, wires.keeping.1);
         let recorder = tokio::spawn(Recorder::new(links, &opened.mended).run());
         let web = page::shared(&settings, &board, &store, &clock, wires.commands.0);
@@ -200,6 +216,8 @@ impl Start {
             clock,
             web: Arc::clone(&web),
             keeping: wires.keeping.0,
+            rollup_rules: wires.rollup_rules.0,
+            rollup_wishes: wires.rollup_wishes.0,
             pulse_interval: wires.pulse_interval.0,
             hangup,
         };
@@ -248,6 +266,20 @@ impl Common {
             board: Arc::clone(&self.board),
             clock: Arc::clone(&self.clock),
             keeping,
+        }
+    }
+
+    fn rollup(
+        &self,
+        rules: watch::Receiver<rollup::Rules>,
+        wishes: mpsc::Receiver<rollup::Wish>,
+    ) -> rollup::Links {
+        rollup::Links {
+            store: Arc::clone(&self.store),
+            board: Arc::clone(&self.board),
+            clock: Arc::clone(&self.clock),
+            rules,
+            wishes,
         }
     }
 

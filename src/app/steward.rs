@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tracing::{info, warn};
 
 use self::looks::{LOOK_EVERY, Watch};
 use super::roster::watched;
-use crate::board::command::Command;
+use crate::board::command::{Command, NotRolledUp};
 use crate::board::{Board, ConfigState};
 use crate::clock::Clock;
 use crate::config::inventory::{self, Fingerprint, Inventory};
@@ -32,6 +33,7 @@ use crate::config::{self, Loaded};
 use crate::domain::device::Device;
 use crate::edge::monitor::Order;
 use crate::edge::recorder::Keeping;
+use crate::edge::rollup;
 use crate::store::Store;
 use crate::web;
 
@@ -65,6 +67,10 @@ pub struct Links {
     pub web: Arc<web::Shared>,
     /// How heartbeats are kept, to the recorder.
     pub keeping: watch::Sender<Keeping>,
+    /// How days are summarised and kept, to the rollup.
+    pub rollup_rules: watch::Sender<rollup::Rules>,
+    /// Days that people want summarised, to the rollup.
+    pub rollup_wishes: mpsc::Sender<rollup::Wish>,
     /// `node.heartbeat_interval_ms`, to the pulse.
     pub pulse_interval: watch::Sender<Duration>,
 }
@@ -154,6 +160,16 @@ impl Steward {
                 }
             }
             Command::Reload { answer } => self.reload(Some(answer)),
+            Command::Rollup { day, answer } => self.wish(rollup::Wish { day, answer }),
+        }
+    }
+
+    fn wish(&self, wish: rollup::Wish) {
+        if let Err(TrySendError::Full(wish)) = self.links.rollup_wishes.try_send(wish) {
+            let busy = NotRolledUp::Running { day: wish.day };
+            if wish.answer.send(Err(busy)).is_err() {
+                info!(day = %wish.day, "nobody waits for the summary asked for any more");
+            }
         }
     }
 
@@ -258,6 +274,9 @@ impl Steward {
             .set_limits(settings.store.max_bytes, settings.store.min_free_bytes);
         self.links.keeping.send_replace(keeping(&settings));
         self.links
+            .rollup_rules
+            .send_replace(rollup_rules(&settings));
+        self.links
             .pulse_interval
             .send_replace(settings.node.heartbeat_interval);
         self.links.web.put_in_force(in_force(&settings));
@@ -324,6 +343,16 @@ pub fn in_force(settings: &Settings) -> web::InForce {
     web::InForce {
         web: settings.web.clone(),
         node: settings.node.clone(),
+    }
+}
+
+/// How days are summarised and kept under these settings.
+#[must_use]
+pub fn rollup_rules(settings: &Settings) -> rollup::Rules {
+    rollup::Rules {
+        rollup: settings.rollup.clone(),
+        history: settings.history,
+        raw_retention: settings.store.raw_retention,
     }
 }
 

@@ -5,6 +5,7 @@
 
 use tokio::sync::oneshot;
 
+use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Outcome;
 
@@ -25,5 +26,52 @@ pub enum Command {
     Reload {
         /// `Err`: why the old stays in force.
         answer: oneshot::Sender<Result<(), String>>,
+    },
+    /// Summarise this finished day now, whether or not it was before.
+    Rollup {
+        /// Which.
+        day: Day,
+        /// What was written, or why nothing was.
+        answer: oneshot::Sender<Result<RolledUp, NotRolledUp>>,
+    },
+}
+
+/// What a rollup by hand did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RolledUp {
+    /// Rows written, new or with another content.
+    pub rows_changed: usize,
+    /// Rows that stayed as they were: they say the same, or rest on more.
+    pub rows_kept: usize,
+}
+
+/// Why a rollup by hand cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRolledUp {
+    /// The day still goes on, or has not begun.
+    #[error("{day} is not over; it can be summarised from {}", .day.end())]
+    NotOver {
+        /// The day asked for.
+        day: Day,
+    },
+    /// There is nothing to summarise.
+    #[error("no raw heartbeats of {day} are kept any more, so nothing can be summarised")]
+    NoRaw {
+        /// The day asked for.
+        day: Day,
+    },
+    /// One run at a time.
+    #[error("a rollup of {day} is running; try again when it is done")]
+    Running {
+        /// The day being summarised.
+        day: Day,
+    },
+    /// It was tried.
+    #[error("the rollup of {day} failed: {reason}")]
+    Failed {
+        /// The day asked for.
+        day: Day,
+        /// Why, for people.
+        reason: String,
     },
 }

@@ -19,6 +19,11 @@ pub const DAY_MILLIS: i64 = 86_400_000;
 pub struct Day(NaiveDate);
 
 impl Day {
+    /// The first day of the calendar.
+    pub const MIN: Self = Self(NaiveDate::MIN);
+    /// The last day of the calendar.
+    pub const MAX: Self = Self(NaiveDate::MAX);
+
     /// The day that `wall` falls in; `None` beyond the calendar's range.
     #[must_use]
     pub fn of(wall: Wall) -> Option<Self> {

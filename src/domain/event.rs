@@ -3,6 +3,8 @@
 //! Floor 0: pure. `edge` makes events, `store` numbers and keeps them,
 //! `wire::message` writes them as JSON.
 
+use super::daily::{SiteSummary, Summary};
+use super::day::Day;
 use super::device::DeviceId;
 use super::instant::Wall;
 use super::status::{Liveness, Status};
@@ -40,6 +42,19 @@ pub enum News {
     DeviceRemoved {
         /// Why, in one word: `removed` or `disabled`.
         reason: &'static str,
+    },
+    /// A device's day is final: `heartbeat.daily.summarised.v1`.
+    DaySummarised(Box<Summary>),
+    /// The site's day is final: `heartbeat.site.summarised.v1`.
+    SiteSummarised(Box<SiteSummary>),
+    /// The wall clock was set: `heartbeat.clock.stepped.v1`.
+    ClockStepped {
+        /// What it would have shown without the step.
+        from: Wall,
+        /// What it showed after it.
+        to: Wall,
+        /// What was seen, in one word: `boot` where a clock came into range, `step`.
+        source: &'static str,
     },
 }
 
@@ -84,6 +99,8 @@ pub enum FailureCode {
     RawLost,
     /// The store was damaged and had to be repaired or set aside.
     StoreDamaged,
+    /// A day could not be summarised, tries are used up.
+    RollupFailed,
 }
 
 /// One durable step of the store: what becomes true together, or not at all.
@@ -105,6 +122,15 @@ pub enum Change {
     },
     /// An event without a standing.
     Notice(Event),
+    /// A row of a final day is told, once per content.
+    Announcement {
+        /// Which day.
+        day: Day,
+        /// A hash of what the event says: told again only if it differs.
+        content: u64,
+        /// What is told; its device says whose row, none: the site's.
+        event: Event,
+    },
 }
 
 impl News {
@@ -115,6 +141,9 @@ impl News {
             Self::StatusChanged { .. } => "heartbeat.status.changed.v1",
             Self::Failed(_) => "heartbeat.failed.v1",
             Self::DeviceRemoved { .. } => "heartbeat.device.removed.v1",
+            Self::DaySummarised(_) => "heartbeat.daily.summarised.v1",
+            Self::SiteSummarised(_) => "heartbeat.site.summarised.v1",
+            Self::ClockStepped { .. } => "heartbeat.clock.stepped.v1",
         }
     }
 }
@@ -142,6 +171,7 @@ impl FailureCode {
             Self::SendFailed => "HEARTBEAT_SEND_FAILED",
             Self::RawLost => "RAW_LOST",
             Self::StoreDamaged => "STORE_DAMAGED",
+            Self::RollupFailed => "ROLLUP_FAILED",
         }
     }
 }
@@ -151,9 +181,10 @@ impl Change {
     #[must_use]
     pub const fn event(&self) -> &Event {
         match self {
-            Self::Standing { event, .. } | Self::Removal { event, .. } | Self::Notice(event) => {
-                event
-            }
+            Self::Standing { event, .. }
+            | Self::Removal { event, .. }
+            | Self::Notice(event)
+            | Self::Announcement { event, .. } => event,
         }
     }
 }

@@ -9,7 +9,8 @@
 //! - Nothing in a turn waits: no disk, no lock beyond the picture's, no channel.
 //! - A device is asked at most once per slot; slots that passed while the process
 //!   was stalled are skipped, not made up for.
-//! - Slots run on the monotonic clock; a step of the wall moves no slot.
+//! - Slots run on the monotonic clock; a step of the wall moves no slot. Within a
+//!   turn the wall takes no step: see `dating`.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
+mod dating;
 mod flying;
+mod late;
 mod pace;
 
 use flying::{Flight, Flying, tell};
@@ -37,7 +40,7 @@ use crate::domain::heartbeat::{Occasion, Outcome};
 use crate::domain::instant::{Mono, Wall};
 use crate::domain::phase::{phase, slot_at_or_after};
 use crate::domain::status::{Observation, Status};
-use crate::ping::{Done, Probe, Request};
+use crate::ping::{Done, Late, Probe, Request};
 
 /// The scheduler turns at least this often, so that its health can be seen.
 const TURN_MAX: Duration = Duration::from_secs(4);
@@ -87,6 +90,7 @@ pub struct Monitor {
     due: Vec<Due>,
     requests: Vec<Request>,
     done: Vec<Done>,
+    late: Vec<Late>,
 }
 
 /// Both times of one turn, read once.
@@ -114,6 +118,7 @@ impl Monitor {
             due: Vec::new(),
             requests: Vec::new(),
             done: Vec::new(),
+            late: Vec::new(),
         }
     }
 
@@ -143,6 +148,7 @@ impl Monitor {
     }
 
     fn turn(&mut self) {
+        self.look_at_clock();
         self.collect();
         self.send_due();
         // Replies on fast links are there already; taking them now saves a turn.
@@ -174,6 +180,7 @@ impl Monitor {
     fn collect(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         self.probe.collect(&mut done);
+        self.name_late();
         if !done.is_empty() {
             let now = self.now();
             for done in done.drain(..) {
@@ -447,7 +454,11 @@ impl Now {
 /// Changes are never given up here; the recorder keeps or counts those.
 fn give_up_oldest_beats(held: &mut Vec<Entry>, mut excess: usize) {
     held.retain(|entry| {
-        let is_plain = matches!(entry, Entry::Beat(beat) if beat.change.is_none());
+        let is_plain = match entry {
+            Entry::Beat(beat) => beat.change.is_none(),
+            Entry::Late { .. } => true,
+            Entry::Roster(_) | Entry::Change(_) | Entry::Times(_) => false,
+        };
         let goes = is_plain && excess > 0;
         excess -= usize::from(goes);
         !goes

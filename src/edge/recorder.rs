@@ -8,15 +8,15 @@
 //!
 //! # Invariants
 //!
-//! - A device's status on the board is durable, or the store is shown as failing.
+//! - A device's status on the board is durable, or the store is shown as failing,
+//!   or the clock as not trusted.
+//! - What cannot be dated reaches neither the store nor a write: see `undated`.
 //! - Changes are committed in the order in which they happened, and kept until
 //!   they are, within a bound: see `pending`.
 //! - At the end everything held is written before [`Recorder::run`] returns, or
 //!   the reason is logged.
 
-use std::collections::BTreeMap;
 use std::future;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,21 +25,27 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+mod dating;
+mod drawing;
 mod pending;
+mod telling;
 mod trouble;
+mod undated;
 mod writing;
 
+use drawing::{draw, seat};
 use pending::{Pending, Show};
 use trouble::{Kind, Trouble};
+use undated::Undated;
 use writing::{Deed, Work, Written};
 
-use super::report::{Entry, Member, Report};
-use crate::board::{Board, Picture, Row};
+use super::report::{Beat, Entry, Report};
+use crate::board::{Board, Picture};
 use crate::clock::Clock;
-use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
-use crate::domain::event::{Change, Event, Failure, FailureCode, News, Stage};
-use crate::domain::instant::Mono;
+use crate::domain::event::{Change, Event, News};
+use crate::domain::heartbeat::Sample;
+use crate::domain::instant::{Mono, Wall};
 use crate::domain::status::Liveness;
 use crate::fault::chain;
 use crate::store::{Store, WriteError};
@@ -50,9 +56,8 @@ const GROUP: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(5);
 /// Time between two checkpoints of all standings.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(3_600);
-
-/// Repairs shown; a disk that fails again and again would add to them for ever.
-const MENDED_MAX: usize = 100;
+/// Time from a step of the clock to the checkpoint that no wrong date outlives.
+const CHECKPOINT_AFTER_STEP: Duration = Duration::from_mins(5);
 
 /// The links of a recorder to its neighbours.
 #[derive(Debug)]
@@ -91,7 +96,19 @@ pub struct Recorder {
     checkpoint_at: Mono,
     /// When it is written where the devices are watched; `None`: it stands.
     roster_at: Option<Mono>,
+    /// When the newest roster came.
+    roster_came: Mono,
     trouble: Trouble,
+    /// What waits for a date; `None` while the clock is trusted.
+    undated: Option<Undated>,
+}
+
+/// What a report brings for the open frame.
+#[derive(Debug, Default)]
+struct Fresh {
+    samples: Vec<Sample>,
+    notices: Vec<Event>,
+    late: Vec<(DeviceId, Wall)>,
 }
 
 impl Recorder {
@@ -101,6 +118,7 @@ impl Recorder {
     pub fn new(links: Links, mended: &[String]) -> Self {
         let now = links.clock.mono();
         let flush_at = now.plus(links.keeping.borrow().flush_every);
+        let undated = links.clock.distrust().map(|_| Undated::default());
         let mut recorder = Self {
             links,
             pending: Pending::default(),
@@ -109,7 +127,9 @@ impl Recorder {
             flush_at,
             checkpoint_at: now.plus(CHECKPOINT_EVERY),
             roster_at: None,
+            roster_came: now,
             trouble: Trouble::default(),
+            undated,
         };
         for what in mended {
             recorder.tell_damage(what.clone());
@@ -144,36 +164,57 @@ impl Recorder {
     }
 
     fn take(&mut self, report: Report) {
-        let mut samples = Vec::with_capacity(report.entries.len());
-        let mut notices = Vec::new();
+        let mut fresh = Fresh::default();
         // One look at the board for the whole report, and nothing in it waits.
         let board = Arc::clone(&self.links.board);
         board.draw(|picture| {
             for entry in report.entries {
                 match entry {
-                    Entry::Beat(beat) => {
-                        samples.push(beat.sample);
-                        notices.extend(beat.notice.map(|event| *event));
-                        let show = Show {
-                            device: beat.sample.device,
-                            place: beat.place,
-                            sample: Some(beat.sample),
-                            track: beat.track,
-                        };
-                        self.admit(beat.change, show, picture);
-                    }
+                    Entry::Beat(beat) => self.take_beat(beat, &mut fresh, picture),
                     Entry::Change(change) => self.take_change(change, picture),
                     Entry::Roster(members) => {
                         seat(members, picture);
-                        self.roster_at = Some(self.links.clock.mono());
+                        self.roster_came = self.links.clock.mono();
+                        self.roster_at = Some(self.roster_came);
                     }
+                    // Where there are no dates yet the engine's counter alone knows.
+                    Entry::Late { device, at } if self.undated.is_none() => {
+                        fresh.late.push((device, at));
+                    }
+                    Entry::Late { .. } => {}
+                    Entry::Times(times) => self.take_times(times, &mut fresh, picture),
                 }
             }
         });
+        let Fresh {
+            samples,
+            notices,
+            late,
+        } = fresh;
         self.links.store.push_raw(&samples);
+        if !late.is_empty() {
+            self.links.store.push_late(&late);
+        }
         if !notices.is_empty() {
             self.links.store.push_notices(notices);
         }
+    }
+
+    fn take_beat(&mut self, beat: Beat, fresh: &mut Fresh, picture: &mut Picture) {
+        let notice = beat.notice.map(|event| *event);
+        if let Some(undated) = &mut self.undated {
+            undated.add_beat(beat.sample, notice);
+        } else {
+            fresh.samples.push(beat.sample);
+            fresh.notices.extend(notice);
+        }
+        let show = Show {
+            device: beat.sample.device,
+            place: beat.place,
+            sample: Some(beat.sample),
+            track: beat.track,
+        };
+        self.admit(beat.change, &show, picture);
     }
 
     fn take_change(&mut self, change: Box<Change>, picture: &mut Picture) {
@@ -186,27 +227,49 @@ impl Recorder {
                     sample: None,
                     track,
                 };
-                self.admit(Some(change), show, picture);
+                self.admit(Some(change), &show, picture);
             }
-            Change::Removal { .. } | Change::Notice(_) => {
-                self.pending.add(*change);
-                self.commit_soon();
+            Change::Removal { .. } | Change::Notice(_) | Change::Announcement { .. } => {
+                if matches!(change.event().news, News::ClockStepped { .. }) {
+                    // A start reads counts by their times.
+                    let soon = self.links.clock.mono().plus(CHECKPOINT_AFTER_STEP);
+                    self.checkpoint_at = self.checkpoint_at.min(soon);
+                    // Since when devices are watched was noted by the old clock.
+                    self.roster_came = self.links.clock.mono();
+                    self.roster_at = Some(self.roster_came);
+                }
+                self.keep(*change);
             }
         }
     }
 
     /// Shows a beat at once, or after the changes that came with or before it.
-    fn admit(&mut self, change: Option<Box<Change>>, show: Show, picture: &mut Picture) {
+    fn admit(&mut self, change: Option<Box<Change>>, show: &Show, picture: &mut Picture) {
         if let Some(change) = change {
-            self.pending.add_standing(show.device, *change);
-            self.commit_soon();
+            self.keep(*change);
         }
         // While nothing can be made durable a page that shows yesterday's status
-        // would help nobody; it then says that the store is failing.
-        let is_held = !self.trouble.holds_up_changes() && self.pending.hold(&show);
+        // would help nobody; it then says that the store is failing, or that the
+        // clock is not trusted.
+        let shows_at_once = self.undated.is_some() || self.trouble.holds_up_changes();
+        let is_held = !shows_at_once && self.pending.hold(show);
         if !is_held {
-            draw(&show, picture);
+            draw(show, picture);
         }
+    }
+
+    /// Puts a change on its way to the disk, or where it waits for a date.
+    fn keep(&mut self, change: Change) {
+        if let Some(undated) = &mut self.undated {
+            return undated.add_change(change);
+        }
+        match change {
+            Change::Standing { liveness, .. } => self.pending.add_standing(liveness.device, change),
+            Change::Removal { .. } | Change::Notice(_) | Change::Announcement { .. } => {
+                self.pending.add(change);
+            }
+        }
+        self.commit_soon();
     }
 
     fn commit_soon(&mut self) {
@@ -226,9 +289,19 @@ impl Recorder {
     fn next_wake(&self) -> Instant {
         let clock = &self.links.clock;
         let every = self.links.keeping.borrow().flush_every;
-        let regular = clock.wake_for(self.flush_at.min(self.checkpoint_at), every);
-        let soon = self.commit_at.or(self.roster_at);
+        let regular = match self.undated {
+            None => self.flush_at.min(self.checkpoint_at),
+            Some(_) => self.flush_at,
+        };
+        let regular = clock.wake_for(regular, every);
+        let soon = self.commit_at.or(self.roster_due());
         soon.map_or(regular, |soon| clock.wake_at(soon).min(regular))
+    }
+
+    /// When the roster is written. Not before there are dates: the removals that
+    /// came with it could not be written.
+    fn roster_due(&self) -> Option<Mono> {
+        self.roster_at.filter(|_| self.undated.is_none())
     }
 
     fn start_due_write(&mut self) {
@@ -242,10 +315,11 @@ impl Recorder {
                 changes: self.pending.next_group(),
             }
         } else if due(self.flush_at) {
+            // Without dates too: what is in the open frame has them.
             Deed::Flush
-        } else if due(self.checkpoint_at) {
+        } else if due(self.checkpoint_at) && self.undated.is_none() {
             Deed::Checkpoint
-        } else if self.commit_at.is_none() && self.roster_at.is_some_and(due) {
+        } else if self.commit_at.is_none() && self.roster_due().is_some_and(due) {
             // After the changes that the roster brought: what is told of a
             // device that moved must not hang on this.
             self.roster_at = None;
@@ -257,39 +331,21 @@ impl Recorder {
     }
 
     fn start(&self, deed: Deed) -> JoinHandle<Written> {
+        let clock = &self.links.clock;
         let work = match deed {
             Deed::Commit { changes } => Work::Commit(self.pending.first(changes)),
             Deed::Flush => Work::Flush {
                 raw_retention: self.links.keeping.borrow().raw_retention,
             },
-            Deed::Checkpoint => Work::Checkpoint(self.standings()),
-            Deed::Roster => Work::Roster(self.addresses()),
+            Deed::Checkpoint => Work::Checkpoint(writing::standings(&self.links.board)),
+            Deed::Roster => Work::Roster {
+                watched: writing::watched(&self.links.board),
+                // Slots since then were to be asked, however late it is written.
+                since: clock.wall().minus(clock.mono().since(self.roster_came)),
+            },
             Deed::Close => Work::Close,
         };
-        writing::begin(work, &self.links.store, self.links.clock.wall())
-    }
-
-    /// The standings that the board shows; those are durable.
-    fn standings(&self) -> Vec<Liveness> {
-        let picture = self.links.board.look();
-        let probed = picture
-            .devices
-            .values()
-            .filter(|row| row.track.last_ping_at.is_some());
-        probed
-            .map(|row| Liveness {
-                device: row.device.id,
-                track: row.track,
-            })
-            .collect()
-    }
-
-    fn addresses(&self) -> Vec<(DeviceId, IpAddr)> {
-        let picture = self.links.board.look();
-        let watched = picture.devices.values().filter(|row| row.device.enabled);
-        watched
-            .map(|row| (row.device.id, row.device.address))
-            .collect()
+        writing::begin(work, &self.links.store, clock.wall())
     }
 
     fn conclude(&mut self, ended: Result<Written, JoinError>) {
@@ -359,16 +415,6 @@ impl Recorder {
         }
     }
 
-    fn tell_given_up(&mut self) {
-        let given_up = self.pending.take_given_up();
-        if given_up == 0 {
-            return;
-        }
-        let message = format!("{given_up} changes of status could not be kept");
-        error!("{message}");
-        self.tell_failure(FailureCode::RawLost, message);
-    }
-
     fn show_store(&self) {
         let figures = self.links.store.figures();
         let failing = self.trouble.shown();
@@ -376,51 +422,6 @@ impl Recorder {
             picture.gateway.store.figures = figures;
             picture.gateway.store.failing = failing;
         });
-    }
-
-    fn show_mended(&mut self, mended: Vec<String>) {
-        for what in &mended {
-            self.tell_damage(what.clone());
-        }
-        if !mended.is_empty() {
-            self.links.board.draw(|picture| {
-                let shown = &mut picture.gateway.store.mended;
-                shown.extend(mended);
-                let excess = shown.len().saturating_sub(MENDED_MAX);
-                shown.drain(..excess);
-            });
-        }
-    }
-
-    fn tell_damage(&mut self, message: String) {
-        error!("{message}");
-        self.tell_failure(FailureCode::StoreDamaged, message);
-    }
-
-    fn tell_lost_day(&mut self, day: Day) {
-        let message = format!(
-            "the store is full: the heartbeats of {day} were removed before they were summarised"
-        );
-        error!("{message}");
-        self.tell_failure(FailureCode::RawLost, message);
-    }
-
-    fn tell_failure(&mut self, code: FailureCode, message: String) {
-        let now = self.links.clock.wall();
-        let failure = Failure {
-            stage: Stage::Store,
-            code,
-            message,
-            retryable: false,
-            failed_at: now,
-        };
-        self.pending.add(Change::Notice(Event {
-            device: None,
-            produced_at: now,
-            process_ms: 0,
-            news: News::Failed(failure),
-        }));
-        self.commit_soon();
     }
 
     /// Writes everything held; what fails twice is logged and given up.
@@ -434,8 +435,7 @@ impl Recorder {
             let changes = self.pending.next_group();
             is_kept = self.write_or_retry(Deed::Commit { changes }).await;
         }
-        let roster = self.roster_at.take().map(|_due| Deed::Roster);
-        for deed in roster.into_iter().chain([Deed::Checkpoint, Deed::Close]) {
+        for deed in self.last_deeds() {
             is_kept &= self.write_or_retry(deed).await;
         }
         if is_kept {
@@ -448,6 +448,19 @@ impl Recorder {
             );
         }
         is_kept
+    }
+
+    /// What is written last. Without dates only what had one before.
+    fn last_deeds(&mut self) -> Vec<Deed> {
+        if let Some(undated) = &self.undated {
+            undated.tell_given_up();
+            return vec![Deed::Close];
+        }
+        let roster = self.roster_at.take().map(|_due| Deed::Roster);
+        roster
+            .into_iter()
+            .chain([Deed::Checkpoint, Deed::Close])
+            .collect()
     }
 
     /// Writes now, and once more where it fails.
@@ -467,25 +480,5 @@ async fn ended(writing: &mut Option<JoinHandle<Written>>) -> Result<Written, Joi
     match writing {
         Some(writing) => writing.await,
         None => future::pending().await,
-    }
-}
-
-fn seat(members: Vec<Member>, picture: &mut Picture) {
-    let before = std::mem::take(&mut picture.devices).into_iter();
-    let mut before: BTreeMap<DeviceId, Row> = before.map(|row| (row.device.id, row)).collect();
-    let seated = members.into_iter().map(|member| {
-        let known = before.remove(&member.device.id);
-        member.row(known)
-    });
-    picture.devices = seated.collect();
-}
-
-fn draw(show: &Show, picture: &mut Picture) {
-    let Some(row) = picture.devices.get_near(show.place, &show.device) else {
-        return;
-    };
-    row.track = show.track;
-    if let Some(sample) = show.sample {
-        row.remember(sample);
     }
 }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use crate::board::Row;
 use crate::config::settings::ProbeRules;
-use crate::domain::device::Device;
+use crate::domain::device::{Device, DeviceId};
 use crate::domain::event::{Change, Event};
 use crate::domain::heartbeat::Sample;
+use crate::domain::instant::Wall;
 use crate::domain::status::Track;
+use crate::domain::trust::Offset;
 
 /// One turn of the monitor, in the order in which things happened.
 #[derive(Debug, Default)]
@@ -26,8 +28,27 @@ pub enum Entry {
     Beat(Beat),
     /// The set of devices is now this one, ascending by id.
     Roster(Vec<Member>),
-    /// A change without a heartbeat: a device left or moved.
+    /// A change without a heartbeat: a device left or moved, the clock was set.
     Change(Box<Change>),
+    /// What the times of the entries after this one are.
+    Times(Times),
+    /// A reply of this device came after its timeout.
+    Late {
+        /// Whose.
+        device: DeviceId,
+        /// When the probe was sent.
+        at: Wall,
+    },
+}
+
+/// What times are: told where it turns, so that those who keep agree with those
+/// who ask on which times came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Dates from here on; the offset makes dates of those before.
+    Dates(Offset),
+    /// Provisional from here on: the clock is not trusted any more.
+    Provisional,
 }
 
 /// A heartbeat and what follows from it.

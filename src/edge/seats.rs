@@ -20,6 +20,7 @@ use crate::domain::device::{Device, DeviceId};
 use crate::domain::event::{Change, Event, News};
 use crate::domain::instant::Wall;
 use crate::domain::status::{Liveness, Track};
+use crate::domain::trust::Offset;
 
 /// A device of the inventory with the rules that hold for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +130,13 @@ impl Seats {
     /// Every taken seat.
     pub fn iter(&self) -> impl Iterator<Item = &Seat> {
         self.all.iter().filter(|seat| seat.is_taken)
+    }
+
+    /// Dates what was judged before the clock was set.
+    pub fn date(&mut self, offset: Offset) {
+        for seat in self.all.iter_mut().filter(|seat| seat.is_taken) {
+            offset.date_track(&mut seat.track);
+        }
     }
 
     /// Takes the roster into force at `now`.
@@ -342,14 +350,20 @@ mod tests {
     /// What a roster change tells, one word each.
     fn told(changed: &Changed) -> Vec<String> {
         let word = |entry: &Entry| match entry {
-            Entry::Beat(_) => "beat".to_owned(),
+            Entry::Beat(_) | Entry::Times(_) | Entry::Late { .. } => {
+                unreachable!("a roster brings none")
+            }
             Entry::Roster(members) => format!("roster of {}", members.len()),
             Entry::Change(change) => {
                 let event = change.event();
                 let device = event.device.unwrap();
                 match event.news {
                     News::DeviceRemoved { reason } => format!("{device} {reason}"),
-                    News::StatusChanged { .. } | News::Failed(_) => format!("{device} changed"),
+                    News::StatusChanged { .. }
+                    | News::Failed(_)
+                    | News::DaySummarised(_)
+                    | News::SiteSummarised(_)
+                    | News::ClockStepped { .. } => format!("{device} changed"),
                 }
             }
         };

@@ -51,7 +51,11 @@ pub(super) fn change(change: &Change, rtt_ms: Option<f64>) {
         News::DeviceRemoved { reason } => {
             info!(device.id = device, reason, "device is no longer watched");
         }
-        News::Failed(_) => {}
+        News::ClockStepped { from, to, source } => {
+            warn!(%from, %to, source, "the wall clock was set");
+        }
+        // Told where they are made.
+        News::Failed(_) | News::DaySummarised(_) | News::SiteSummarised(_) => {}
     }
 }
 

@@ -154,7 +154,9 @@ mod tests {
                     FailureCode::PingTimeout => 't',
                     FailureCode::Unreachable => 'u',
                     FailureCode::SendFailed => 's',
-                    FailureCode::RawLost | FailureCode::StoreDamaged => panic!("{failure:?}"),
+                    FailureCode::RawLost
+                    | FailureCode::StoreDamaged
+                    | FailureCode::RollupFailed => panic!("{failure:?}"),
                 },
                 _ => '.',
             }

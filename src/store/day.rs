@@ -1,11 +1,12 @@
 //! One day's raw heartbeats: a small sled database of its own.
 //!
-//! Two kinds of keys in one tree, so that one batch writes both:
+//! Three kinds of keys in one tree, so that one batch writes both:
 //!
 //! | key | value |
 //! |---|---|
 //! | `d`, number of the first (u32) | ids of devices numbered from there on, in the order in which the day first saw them |
 //! | `f`, shard (u16), time of the first heartbeat (i64), boot (u32), n (u32) | a [`frame`](crate::wire::record::frame) |
+//! | `l`, boot (u32), n (u32) | a count of [late replies](crate::wire::record::late), to be added to the others |
 //!
 //! Numbers are big-endian, the time with its sign bit flipped, so keys sort as
 //! their numbers do. A shard is 256 devices: one device's day is one short scan.
@@ -14,30 +15,35 @@
 //!
 //! # Invariants
 //!
-//! - A key that is there is never written again.
+//! - A key that is there is never written again, but for a count of late replies
+//!   whose writing failed: under its old key it cannot be there twice.
 //! - A value stays below [`VALUE_BYTES_MAX`]: sled puts pages above 128 KiB, that
 //!   is 16 such values, into files that it never removes.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Bound;
+use std::path::Path;
 
 use super::database::{self, Fault, Site};
+use super::open_frame::Parcel;
+use super::witness::Witness;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Sample;
 use crate::domain::instant::Wall;
 use crate::wire::record::frame::{BEAT_BYTES_MAX, Beat, FrameReader, FrameWriter, Head, PLACES};
-use crate::wire::record::names;
+use crate::wire::record::{late, names};
 
 /// The largest value, in bytes.
 pub(super) const VALUE_BYTES_MAX: usize = 3_500;
 
-/// The name of a day's mark, beside sled's files.
-const MARK: &str = "WRITTEN";
-const MARK_TEXT: &str = "heartbeats have been written here\n";
+const WITNESS_TEXT: &str = "heartbeats have been written here\n";
+
+/// Frames read at a time by one who lets others in between.
+const SLICE_FRAMES: usize = 256;
 
 const DEVICES: u8 = b'd';
 const FRAMES: u8 = b'f';
+const LATE: u8 = b'l';
 const FRAME_KEY_BYTES: usize = 1 + 2 + 8 + 4 + 4;
 
 /// The open database of one day.
@@ -48,10 +54,7 @@ pub(super) struct DayDatabase {
     devices: Vec<DeviceId>,
     /// Distinguishes frames of one shard, time and boot.
     next_n: u32,
-    /// A file that says that heartbeats have been written: damage near the
-    /// beginning of its log looks to sled like a database just made.
-    mark: PathBuf,
-    is_marked: bool,
+    witness: Witness,
 }
 
 /// What a scan hands on: the device, the heartbeat, the frame's head.
@@ -73,36 +76,38 @@ impl DayDatabase {
             return Err(fault);
         }
         let numbers = devices.iter().copied().zip(0..).collect();
-        let mark = path.join(MARK);
         Ok(Self {
             database,
             site: Site::of(path),
             numbers,
             devices,
             next_n: 0,
-            is_marked: mark.exists(),
-            mark,
+            witness: Witness::of(path, WITNESS_TEXT),
         })
     }
 
     /// Whether nothing is left of what had been written; told once.
     pub(super) fn has_lost_all(&mut self) -> bool {
-        let has_lost_all = self.is_marked && self.devices.is_empty();
-        if has_lost_all {
-            self.is_marked = fs::remove_file(&self.mark).is_err();
-        }
-        has_lost_all
+        self.witness.has_lost_all(self.devices.is_empty())
     }
 
-    /// Writes heartbeats in one batch and one flush. After an error the caller
-    /// closes the database: what it holds in memory may not be on disk.
-    pub(super) fn write(&mut self, samples: &[Sample], head: Head) -> Result<(), Fault> {
+    /// Writes heartbeats and late counts in one batch and one flush. After an error
+    /// the caller closes the database: what it holds in memory may not be on disk.
+    pub(super) fn write(
+        &mut self,
+        samples: &[Sample],
+        late: &mut [Parcel],
+        head: Head,
+    ) -> Result<(), Fault> {
         let mut batch = sled::Batch::default();
         let known = self.devices.len();
         let mut beats: Vec<(u16, Beat)> = Vec::with_capacity(samples.len());
         for sample in samples {
             let number = self.number_of(sample.device)?;
             beats.push(placed(number, sample)?);
+        }
+        for parcel in late {
+            self.write_late(parcel, head.boot, &mut batch)?;
         }
         self.write_devices(known, &mut batch);
         // Stable, so that equal times keep the order in which they came.
@@ -116,8 +121,7 @@ impl DayDatabase {
             database.flush()?;
             Ok(())
         })?;
-        // Without its mark a day is as good, but damage would go unseen.
-        self.is_marked = self.is_marked || fs::write(&self.mark, MARK_TEXT).is_ok();
+        self.witness.note();
         Ok(())
     }
 
@@ -149,6 +153,57 @@ impl DayDatabase {
             shard_done();
         }
         Ok(())
+    }
+
+    /// The devices of a shard; none past the last.
+    pub(super) fn devices_of(&self, shard: u16) -> &[DeviceId] {
+        let first = usize::from(shard) * places();
+        let rest = self.devices.get(first..).unwrap_or_default();
+        rest.get(..places()).unwrap_or(rest)
+    }
+
+    /// Some frames of a shard, from the one after `after` on, in the order of
+    /// their keys; tells the last key, if there may be more.
+    pub(super) fn read_slice(
+        &self,
+        shard: u16,
+        after: Option<&[u8]>,
+        visit: &mut dyn FnMut(&Beat),
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let first = frame_key(shard, Wall::from_millis(i64::MIN), 0, 0);
+        let last = frame_key(shard, Wall::from_millis(i64::MAX), u32::MAX, u32::MAX);
+        let from = after.map_or(Bound::Included(first.as_slice()), Bound::Excluded);
+        let range = (from, Bound::Included(last.as_slice()));
+        database::guarded(|| {
+            let mut read = 0;
+            for entry in self.database.range::<&[u8], _>(range) {
+                let (key, value) = entry?;
+                for beat in FrameReader::open(&value)? {
+                    visit(&beat?);
+                }
+                read += 1;
+                if read == SLICE_FRAMES {
+                    return Ok(Some(key.to_vec()));
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// How many late replies each device had, if any.
+    pub(super) fn late(&self) -> Result<HashMap<DeviceId, u32>, Fault> {
+        database::guarded(|| {
+            let mut counts: HashMap<DeviceId, u32> = HashMap::new();
+            for value in self.database.scan_prefix([LATE]).values() {
+                for (number, count) in late::unpack(&value?)? {
+                    let device = usize::try_from(number).ok();
+                    let device = device.and_then(|number| self.devices.get(number));
+                    let held = counts.entry(*device.ok_or_else(unlisted)?).or_default();
+                    *held = held.saturating_add(count);
+                }
+            }
+            Ok(counts)
+        })
     }
 
     fn scan_shard(
@@ -197,6 +252,37 @@ impl DayDatabase {
             key.extend_from_slice(&first.to_be_bytes());
             batch.insert(key, chunk.bytes);
             number += chunk.count;
+        }
+    }
+
+    fn write_late(
+        &mut self,
+        parcel: &mut Parcel,
+        boot: u32,
+        batch: &mut sled::Batch,
+    ) -> Result<(), Fault> {
+        let mut counts = Vec::with_capacity(parcel.counts.len());
+        for &(device, count) in &parcel.counts {
+            counts.push((self.number_of(device)?, count));
+        }
+        let key = match parcel.n {
+            Some(n) => late_key(boot, n),
+            None => self.free_late_key(parcel, boot)?,
+        };
+        batch.insert(&key, late::pack(&counts));
+        Ok(())
+    }
+
+    fn free_late_key(&mut self, parcel: &mut Parcel, boot: u32) -> Result<[u8; 9], Fault> {
+        loop {
+            let n = self.next_n;
+            self.next_n = n.wrapping_add(1);
+            let key = late_key(boot, n);
+            let database = &self.database;
+            if !database::guarded(|| Ok(database.contains_key(key)?))? {
+                parcel.n = Some(n);
+                return Ok(key);
+            }
         }
     }
 
@@ -287,6 +373,15 @@ fn frame_key(shard: u16, at: Wall, boot: u32, n: u32) -> [u8; FRAME_KEY_BYTES] {
         .chain(boot.to_be_bytes())
         .chain(n.to_be_bytes());
     for (slot, byte) in key.iter_mut().zip(parts) {
+        *slot = byte;
+    }
+    key
+}
+
+fn late_key(boot: u32, n: u32) -> [u8; 9] {
+    let mut key = [LATE; 9];
+    let parts = boot.to_be_bytes().into_iter().chain(n.to_be_bytes());
+    for (slot, byte) in key.iter_mut().skip(1).zip(parts) {
         *slot = byte;
     }
     key

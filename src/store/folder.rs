@@ -21,6 +21,9 @@ const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 const LOCK: &str = "LOCK";
 
+/// Ends the name of a database that is being removed.
+const REMOVING: &str = ".removing";
+
 /// What the text in FORMAT starts with; the schema number follows.
 const FORMAT_PREFIX: &str = "sitebeat store, schema ";
 
@@ -85,6 +88,31 @@ pub(super) fn claim(path: &Path) -> Result<Folder, OpenError> {
     })
 }
 
+/// Takes the lock of a store of this schema that is there; makes none.
+pub(super) fn claim_to_read(path: &Path) -> Result<File, OpenError> {
+    let no_store = |what: String| OpenError::Unusable {
+        deed: format!("read the store {}", path.display()),
+        source: format!("{what}: set store.path to the folder that sitebeat wrote").into(),
+    };
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => return Err(no_store("it is a file".into())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(no_store("there is no such folder".into()));
+        }
+        Err(source) => return Err(unusable(format!("read {}", path.display()), source)),
+    }
+    if !path.join(FORMAT).exists() {
+        return Err(no_store(format!("the folder holds no {FORMAT} of ours")));
+    }
+    match check(path)? {
+        Found::Store => lock(path),
+        Found::Unmarked { .. } | Found::Nothing => Err(no_store(format!(
+            "its file {FORMAT} is empty; `sitebeat run` mends a store"
+        ))),
+    }
+}
+
 /// Makes the folder's own files again where they were removed or replaced while
 /// the store was open: without them the next start would take the folder for
 /// somebody else's, and a second process could come in.
@@ -112,6 +140,66 @@ pub(super) fn state(path: &Path) -> PathBuf {
 /// Where the databases of raw heartbeats live, one a day.
 pub(super) fn raw(path: &Path) -> PathBuf {
     path.join("raw")
+}
+
+/// Where the databases of summary rows live, one a month.
+pub(super) fn daily(path: &Path) -> PathBuf {
+    path.join("daily")
+}
+
+/// Makes a folder for databases; what stands in its place and is none is moved
+/// aside, with `loss`. Removes what a crash in a removal left.
+pub(super) fn make_part(folder: &Path, loss: &str, now: Wall) -> io::Result<Vec<String>> {
+    let mut mended = Vec::new();
+    if fs::symlink_metadata(folder).is_ok_and(|found| found.is_file()) {
+        let aside = damaged_name(folder, now);
+        fs::rename(folder, &aside)?;
+        mended.push(format!(
+            "{} was a file and was moved to {}: {loss}",
+            folder.display(),
+            aside.display()
+        ));
+    }
+    fs::create_dir_all(folder)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().ends_with(REMOVING) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(mended)
+}
+
+/// What in `folder` has a name of the kind asked for, ascending.
+pub(super) fn parts<T: Ord>(folder: &Path, read: impl Fn(&str) -> Option<T>) -> io::Result<Vec<T>> {
+    let mut parts = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        // Removed while in use; the next write makes it again.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(parts),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        parts.extend(entry?.file_name().to_str().and_then(&read));
+    }
+    parts.sort_unstable();
+    Ok(parts)
+}
+
+/// Removes a database as a folder, renamed first, so that a crash leaves no half
+/// of it; one that is not there is removed already.
+pub(super) fn remove_part(folder: &Path, name: &str) -> io::Result<()> {
+    let doomed = folder.join(format!("{name}{REMOVING}"));
+    if doomed.exists() {
+        fs::remove_dir_all(&doomed)?;
+    }
+    match fs::rename(folder.join(name), &doomed) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    sync(folder)?;
+    fs::remove_dir_all(&doomed)
 }
 
 /// A name beside `path` that is not taken: `state.damaged-20260312T000500000Z`.
@@ -152,7 +240,8 @@ pub(super) fn check(path: &Path) -> Result<Found, OpenError> {
     match fs::metadata(&format) {
         Ok(found) if found.len() > FORMAT_BYTES_MAX => Err(no_format(path)),
         Ok(found) if found.is_file() && found.len() == 0 => {
-            let has_data = state(path).is_dir() || raw(path).is_dir();
+            let parts = [state(path), raw(path), daily(path)];
+            let has_data = parts.iter().any(|part| part.is_dir());
             if !has_data {
                 refuse_strange_folder(path)?;
             }

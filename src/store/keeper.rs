@@ -10,7 +10,6 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::LoggedEvent;
 use super::database::{self, Fault};
 use super::folder;
 use super::state::{self, StateDatabase};
@@ -41,6 +40,8 @@ pub(super) struct Keeper {
     /// it logs it.
     pub(super) mended: Vec<String>,
     must_check: bool,
+    /// Whether it may move aside what is damaged and begin anew.
+    may_mend: bool,
     is_closed: bool,
 }
 
@@ -48,6 +49,16 @@ impl Keeper {
     /// Opens the database, climbing the ladder where it must.
     pub(super) fn open(path: PathBuf, voice: Voice, now: Wall) -> Result<Self, Fault> {
         let mut keeper = Self {
+            may_mend: true,
+            ..Self::to_read(path, voice)
+        };
+        keeper.database(now)?;
+        Ok(keeper)
+    }
+
+    /// Opens the database when it is first asked, and mends nothing.
+    pub(super) const fn to_read(path: PathBuf, voice: Voice) -> Self {
+        Self {
             path,
             voice,
             open: None,
@@ -56,10 +67,9 @@ impl Keeper {
             durable_below: 0,
             mended: Vec::new(),
             must_check: false,
+            may_mend: false,
             is_closed: false,
-        };
-        keeper.database(now)?;
-        Ok(keeper)
+        }
     }
 
     /// Makes changes durable in one transaction and one flush; tells the
@@ -101,18 +111,6 @@ impl Keeper {
     ) -> Result<(), Fault> {
         self.database(now)?;
         self.try_on(|database| database.write_addresses(addresses))
-    }
-
-    /// The newest durable events below `before`, newest first.
-    pub(super) fn events(
-        &mut self,
-        before: Option<u64>,
-        limit: usize,
-        now: Wall,
-    ) -> Result<Vec<LoggedEvent>, Fault> {
-        self.database(now)?;
-        let before = before.unwrap_or(u64::MAX).min(self.durable_below);
-        self.try_on(|database| database.events(before, limit))
     }
 
     /// Begins another log above `next_seq`, because numbers up to there are
@@ -282,7 +280,7 @@ impl Keeper {
             Err(fault) => fault,
         };
         let around = self.path.parent().unwrap_or(&self.path).to_owned();
-        if !fault.is_damage() || !database::is_writable(&around) {
+        if !self.may_mend || !fault.is_damage() || !database::is_writable(&around) {
             return Err(fault);
         }
         let aside = folder::damaged_name(&self.path, now);
@@ -302,7 +300,10 @@ impl Keeper {
         fs::rename(&self.path, &aside)?;
         folder::sync(self.path.parent().unwrap_or(&self.path))?;
         let database = self.open_checked(true)?;
-        if let Err(fault) = database.restore(&saved) {
+        let restored = database
+            .restore(&saved.standings)
+            .and_then(|()| database.write_terms(&saved.terms));
+        if let Err(fault) = restored {
             database::close(database);
             return Err(fault);
         }
@@ -311,7 +312,7 @@ impl Keeper {
              listed or sent, a new event log begins; the standings of {} devices were saved from \
              it, others come from raw heartbeats where there are any",
             aside.display(),
-            saved.len(),
+            saved.standings.len(),
         ));
         Ok(database)
     }
@@ -323,6 +324,8 @@ impl Keeper {
             base_seq: self.durable_below.max(1),
             next_seq: self.durable_below.max(1),
             is_rebuilt: is_rebuilt || self.durable_below > 1,
+            pruned_below: 0,
+            pruned_count: 0,
         };
         let database = StateDatabase::open(&self.path, fresh)?;
         if self.must_check
@@ -344,6 +347,10 @@ impl std::fmt::Debug for Keeper {
             .finish_non_exhaustive()
     }
 }
+
+mod upkeep;
+
+pub(super) use upkeep::{Reach, Removal};
 
 #[cfg(test)]
 mod tests;

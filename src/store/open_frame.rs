@@ -4,11 +4,17 @@
 //!
 //! - Bounded: when full, the oldest heartbeats are given up and counted.
 //! - What was taken for writing and could not be written comes back in front.
+//! - A parcel of late counts that was tried once keeps its place on disk, so that
+//!   it is not counted twice where the try turns out to be durable.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use crate::domain::day::Day;
+use crate::domain::device::DeviceId;
 use crate::domain::event::Event;
 use crate::domain::heartbeat::Sample;
+use crate::domain::instant::Wall;
+use crate::wire::record::late;
 
 /// Heartbeats held at most, about 50 MB: 17 hours of 1,000 devices a minute.
 pub(super) const SAMPLES_MAX: usize = 1 << 20;
@@ -17,10 +23,27 @@ pub(super) const SAMPLES_MAX: usize = 1 << 20;
 /// misses of a large site over many outages of its own.
 pub(super) const NOTICES_MAX: usize = 20_000;
 
-/// The open frame and the waiting notices.
+/// Counts of late replies held at most, one a device and day.
+pub(super) const LATE_MAX: usize = 50_000;
+
+/// Late replies of one day, counted by device, to be written as one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parcel {
+    /// The day of the heartbeats.
+    pub(super) day: Day,
+    /// How many each device had.
+    pub(super) counts: Vec<(DeviceId, u32)>,
+    /// Its number on disk, once it was tried.
+    pub(super) n: Option<u32>,
+}
+
+/// The open frame, the late counts and the waiting notices.
 #[derive(Debug, Default)]
 pub(super) struct OpenFrame {
     samples: VecDeque<Sample>,
+    late: BTreeMap<(Day, DeviceId), u32>,
+    /// Late counts whose writing failed.
+    parcels: Vec<Parcel>,
     notices: VecDeque<Event>,
     lost_samples: u64,
 }
@@ -34,6 +57,56 @@ impl OpenFrame {
             }
             self.samples.push_back(*sample);
         }
+    }
+
+    /// Counts late replies to heartbeats of these times.
+    pub(super) fn push_late(&mut self, late: &[(DeviceId, Wall)]) {
+        let put_back: usize = self.parcels.iter().map(|parcel| parcel.counts.len()).sum();
+        let mut excess = 0;
+        for &(device, at) in late {
+            let Some(day) = Day::of(at) else { continue };
+            let is_full = self.late.len() + put_back >= LATE_MAX;
+            match self.late.get_mut(&(day, device)) {
+                Some(count) => *count = count.saturating_add(1),
+                None if is_full => excess += 1,
+                None => {
+                    self.late.insert((day, device), 1);
+                }
+            }
+        }
+        if excess > 0 {
+            tracing::error!(
+                replies = excess,
+                "late replies were not counted: the store takes no heartbeats"
+            );
+        }
+    }
+
+    /// All late counts.
+    pub(super) fn take_late(&mut self) -> Vec<Parcel> {
+        let mut parcels = std::mem::take(&mut self.parcels);
+        let fresh: Vec<_> = std::mem::take(&mut self.late).into_iter().collect();
+        for of_day in fresh.chunk_by(|((one, _), _), ((other, _), _)| one == other) {
+            for part in of_day.chunks(late::DEVICES_MAX) {
+                let Some(((day, _), _)) = part.first() else {
+                    continue;
+                };
+                parcels.push(Parcel {
+                    day: *day,
+                    counts: part
+                        .iter()
+                        .map(|((_, device), count)| (*device, *count))
+                        .collect(),
+                    n: None,
+                });
+            }
+        }
+        parcels
+    }
+
+    /// Puts back late counts that could not be written.
+    pub(super) fn put_back_late(&mut self, parcels: Vec<Parcel>) {
+        self.parcels.extend(parcels);
     }
 
     pub(super) fn push_notices(&mut self, events: Vec<Event>) {
@@ -78,6 +151,11 @@ impl OpenFrame {
         self.samples.len()
     }
 
+    /// Whether there is nothing that a day of raw takes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.samples.is_empty() && self.late.is_empty() && self.parcels.is_empty()
+    }
+
     pub(super) const fn lost_samples(&self) -> u64 {
         self.lost_samples
     }
@@ -120,5 +198,31 @@ mod tests {
         assert_eq!((frame.len(), frame.lost_samples()), (SAMPLES_MAX, 5));
         assert_eq!(frame.samples().next(), Some(&sample(5)));
         assert_eq!(frame.samples().last(), Some(&sample(most + 4)));
+    }
+    #[test]
+    fn late_replies_are_counted_by_day_and_device_up_to_a_bound() {
+        let mut frame = OpenFrame::default();
+        let device = |n: usize| -> DeviceId { format!("d{n}").parse().unwrap() };
+        let (one, other) = (Wall::from_millis(0), Wall::from_millis(86_400_000));
+        frame.push_late(&[(device(1), one), (device(2), one), (device(1), one)]);
+        frame.push_late(&[(device(1), other), (device(1), Wall::from_millis(i64::MAX))]);
+        let taken = frame.take_late();
+        let counts: Vec<_> = taken.iter().map(|parcel| &parcel.counts[..]).collect();
+        assert_eq!(
+            counts,
+            [&[(device(1), 2), (device(2), 1)][..], &[(device(1), 1)]]
+        );
+        assert!(frame.is_empty());
+        frame.put_back_late(taken.clone());
+        let many: Vec<_> = (0..LATE_MAX + 10).map(|n| (device(n), one)).collect();
+        frame.push_late(&many);
+        let all = frame.take_late();
+        assert_eq!(all[..2], taken);
+        let held: usize = all.iter().map(|parcel| parcel.counts.len()).sum();
+        assert_eq!(held, LATE_MAX);
+        assert!(
+            all.iter()
+                .all(|parcel| parcel.counts.len() <= late::DEVICES_MAX)
+        );
     }
 }

@@ -1,10 +1,13 @@
 //! The opening of a store, step by step.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Mutex;
 
 use super::database::Fault;
+use super::fair::Fair;
 use super::keeper::Keeper;
-use super::open_frame::OpenFrame;
+use super::months::Months;
 use super::raw::RawDays;
 use super::recall::{self, Recalled};
 use super::step::Voice;
@@ -52,6 +55,9 @@ fn open_telling(
     let mut raw = RawDays::open(folder::raw(path), now)
         .map_err(|error| unusable("the raw days")(error.into()))?;
     mended.append(&mut raw.mended);
+    let mut months = Months::open(folder::daily(path), now)
+        .map_err(|error| unusable("the summary rows")(error.into()))?;
+    mended.append(&mut months.mended);
     folder::sync(path).map_err(|error| unusable("the folder")(error.into()))?;
     let found = take_stock(&mut keeper, &mut raw, now, folder.is_new, mended);
     mended.append(&mut keeper.mended);
@@ -67,20 +73,13 @@ fn open_telling(
         events: keeper.events_count().unwrap_or_default(),
         ..Figures::default()
     };
-    let store = Store {
-        path: path.clone(),
-        boot,
-        written_before,
-        limits: Mutex::new(Limits {
-            max_bytes: options.max_bytes,
-            min_free_bytes: options.min_free_bytes,
-        }),
-        figures: Mutex::new(figures),
-        keeper: Mutex::new(keeper),
-        raw: Mutex::new(raw),
-        frame: Mutex::new(OpenFrame::default()),
-        lock: Mutex::new(Some(folder.lock)),
+    let limits = Limits {
+        max_bytes: options.max_bytes,
+        min_free_bytes: options.min_free_bytes,
     };
+    let mut store = assemble(path, (keeper, raw, months), folder.lock);
+    (store.boot, store.written_before) = (boot, written_before);
+    (store.limits, store.figures) = (Mutex::new(limits), Mutex::new(figures));
     Ok(Opened {
         store,
         boot,
@@ -88,6 +87,39 @@ fn open_telling(
         addresses,
         mended: Vec::new(),
     })
+}
+
+/// Opens what is there to read it: makes, mends and counts nothing.
+pub(super) fn open_to_read(path: &Path) -> Result<Store, OpenError> {
+    let lock = folder::claim_to_read(path)?;
+    let voice = Voice {
+        site: String::new(),
+        node: String::new(),
+    };
+    let parts = (
+        Keeper::to_read(folder::state(path), voice),
+        RawDays::to_read(folder::raw(path)),
+        Months::to_read(folder::daily(path)),
+    );
+    Ok(assemble(path, parts, lock))
+}
+
+fn assemble(path: &Path, (keeper, raw, months): (Keeper, RawDays, Months), lock: File) -> Store {
+    Store {
+        path: path.to_owned(),
+        boot: 0,
+        written_before: 0,
+        limits: Mutex::new(Limits {
+            max_bytes: u64::MAX,
+            min_free_bytes: 0,
+        }),
+        figures: Mutex::default(),
+        keeper: Fair::new(keeper),
+        raw: Fair::new(raw),
+        months: Fair::new(months),
+        frame: Mutex::default(),
+        lock: Mutex::new(Some(lock)),
+    }
 }
 
 /// Puts the standings together, makes sure that no event number is given out

@@ -9,12 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use super::database::{self, Fault};
 use super::day::{DayDatabase, Visit};
 use super::folder;
+use super::open_frame::Parcel;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Sample;
@@ -25,9 +26,6 @@ const OPEN_MAX: usize = 3;
 
 /// Opening a day rewrites up to one segment of it, so it is not closed at once.
 const IDLE_WRITES_MAX: u8 = 2;
-
-/// Ends the name of a day that is being removed.
-const REMOVING: &str = ".removing";
 
 /// All days.
 pub(super) struct RawDays {
@@ -40,7 +38,18 @@ pub(super) struct RawDays {
     /// What was moved aside since this was last taken, one sentence each; who
     /// takes it logs it.
     pub(super) mended: Vec<String>,
+    /// Whether it may move aside what is damaged.
+    may_mend: bool,
     is_closed: bool,
+}
+
+/// What is to be written into one day.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Its heartbeats.
+    pub(super) samples: Vec<Sample>,
+    /// Its late counts.
+    pub(super) late: Vec<Parcel>,
 }
 
 /// One open day.
@@ -54,56 +63,45 @@ struct OpenDay {
 impl RawDays {
     /// Makes the folder and removes what a crash in a removal left.
     pub(super) fn open(folder: PathBuf, now: Wall) -> io::Result<Self> {
-        let mended = make_folder(&folder, now)?;
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().ends_with(REMOVING) {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
+        let mended = folder::make_part(&folder, "raw heartbeats are gone", now)?;
         Ok(Self {
-            folder,
-            open: Vec::new(),
             now,
             mended,
-            is_closed: false,
+            may_mend: true,
+            ..Self::to_read(folder)
         })
+    }
+
+    /// The days as they are; mends nothing.
+    pub(super) const fn to_read(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            open: Vec::new(),
+            now: Wall::from_millis(0),
+            mended: Vec::new(),
+            may_mend: false,
+            is_closed: false,
+        }
     }
 
     /// The days that are there, ascending.
     pub(super) fn days(&self) -> io::Result<Vec<Day>> {
-        let mut days = Vec::new();
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            // Removed while in use; the next write makes it again.
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(days),
-            Err(error) => return Err(error),
-        };
-        for entry in entries {
-            if let Some(day) = entry?
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            {
-                days.push(day);
-            }
-        }
-        days.sort_unstable();
-        Ok(days)
+        folder::parts(&self.folder, |name| name.parse().ok())
     }
 
     /// Writes heartbeats into their days, one batch and one flush a day. Tells
     /// those that could not be written, with the first reason.
     pub(super) fn write(
         &mut self,
-        by_day: BTreeMap<Day, Vec<Sample>>,
+        by_day: BTreeMap<Day, Load>,
         head: Head,
-    ) -> Result<(), (Vec<Sample>, Fault)> {
-        let mut unwritten = Vec::new();
+    ) -> Result<(), (Load, Fault)> {
+        let mut unwritten = Load::default();
         let mut reason = None;
-        for (day, samples) in by_day {
-            if let Err(fault) = self.write_day(day, &samples, head) {
-                unwritten.extend(samples);
+        for (day, mut load) in by_day {
+            if let Err(fault) = self.write_day(day, &mut load, head) {
+                unwritten.samples.extend(load.samples);
+                unwritten.late.extend(load.late);
                 reason.get_or_insert(fault);
             }
         }
@@ -114,8 +112,9 @@ impl RawDays {
         }
     }
 
-    fn write_day(&mut self, day: Day, samples: &[Sample], head: Head) -> Result<(), Fault> {
-        let first_try = self.day(day, true)?.write(samples, head);
+    fn write_day(&mut self, day: Day, load: &mut Load, head: Head) -> Result<(), Fault> {
+        let Load { samples, late } = load;
+        let first_try = self.day(day, true)?.write(samples, late, head);
         let Err(fault) = first_try else {
             return Ok(());
         };
@@ -126,7 +125,7 @@ impl RawDays {
         // Either the files are damaged, then a new database takes the day on,
         // or sled stumbled over an error of the disk, then opening again shows.
         self.check_day(day);
-        let written = self.day(day, true)?.write(samples, head);
+        let written = self.day(day, true)?.write(samples, late, head);
         if written.is_err() {
             self.close_day(day);
         }
@@ -140,11 +139,24 @@ impl RawDays {
         day: Day,
         visit: &mut Visit<'_>,
     ) -> Result<(), Fault> {
+        self.on_day(day, |database| database.read(device, visit))
+            .map(|_| ())
+    }
+
+    /// Runs work on a day, if it is there.
+    pub(super) fn on_day<T>(
+        &mut self,
+        day: Day,
+        work: impl FnOnce(&DayDatabase) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
         if !self.path(day).exists() {
-            return Ok(());
+            return Ok(None);
         }
-        let read = self.day(day, false)?.read(device, visit);
-        self.close_if_failed(day, read)
+        let done = work(self.day(day, false)?);
+        if done.is_err() {
+            self.close_day(day);
+        }
+        done.map(Some)
     }
 
     /// All heartbeats of one day in frames not before `since`.
@@ -155,28 +167,14 @@ impl RawDays {
         visit: &mut Visit<'_>,
         shard_done: &mut dyn FnMut(),
     ) -> Result<(), Fault> {
-        if !self.path(day).exists() {
-            return Ok(());
-        }
-        let read = self.day(day, false)?.read_all(since, visit, shard_done);
-        self.close_if_failed(day, read)
+        self.on_day(day, |database| database.read_all(since, visit, shard_done))
+            .map(|_| ())
     }
 
     /// Removes a day; one that is not there is removed already.
     pub(super) fn remove(&mut self, day: Day) -> io::Result<()> {
         self.close_day(day);
-        let path = self.path(day);
-        let doomed = self.folder.join(format!("{day}{REMOVING}"));
-        if doomed.exists() {
-            fs::remove_dir_all(&doomed)?;
-        }
-        match fs::rename(&path, &doomed) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        folder::sync(&self.folder)?;
-        fs::remove_dir_all(&doomed)
+        folder::remove_part(&self.folder, &day.to_string())
     }
 
     /// Closes all days for good.
@@ -191,14 +189,8 @@ impl RawDays {
         self.folder.join(day.to_string())
     }
 
-    fn close_if_failed(&mut self, day: Day, read: Result<(), Fault>) -> Result<(), Fault> {
-        if read.is_err() {
-            self.close_day(day);
-        }
-        read
-    }
-
-    fn close_day(&mut self, day: Day) {
+    /// Closes a day, if it is open; the next one who asks opens it again.
+    pub(super) fn close_day(&mut self, day: Day) {
         if let Some(index) = self.open.iter().position(|open| open.day == day) {
             database::close(self.open.remove(index).database);
         }
@@ -256,7 +248,7 @@ impl RawDays {
                 if is_new {
                     folder::sync(&self.folder)?;
                 }
-                if database.has_lost_all() {
+                if self.may_mend && database.has_lost_all() {
                     self.mended.push(format!(
                         "raw of {day} is damaged and holds nothing that can be read: its \
                          heartbeats are missing from that day's summary"
@@ -266,7 +258,7 @@ impl RawDays {
             }
             Err(fault) => fault,
         };
-        if !fault.is_damage() || !database::is_writable(&self.folder) {
+        if !self.may_mend || !fault.is_damage() || !database::is_writable(&self.folder) {
             return Err(fault);
         }
         let set_aside = folder::damaged_name(&path, self.now);
@@ -313,23 +305,6 @@ impl RawDays {
     }
 }
 
-/// Makes the folder; what stands in its place and is none is moved aside.
-fn make_folder(folder: &Path, now: Wall) -> io::Result<Vec<String>> {
-    let mut mended = Vec::new();
-    if fs::symlink_metadata(folder).is_ok_and(|found| found.is_file()) {
-        let aside = folder::damaged_name(folder, now);
-        fs::rename(folder, &aside)?;
-        let sentence = format!(
-            "{} was a file and was moved to {}: raw heartbeats are gone",
-            folder.display(),
-            aside.display()
-        );
-        mended.push(sentence);
-    }
-    fs::create_dir_all(folder)?;
-    Ok(mended)
-}
-
 impl std::fmt::Debug for RawDays {
     /// Without the databases: sled would print all they hold.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -350,16 +325,19 @@ pub(super) fn sample_of(device: DeviceId, beat: &Beat) -> Sample {
     }
 }
 
-/// Heartbeats by the day they belong to, and how many belong to none because
-/// only a broken clock could have dated them so.
-pub(super) fn by_day(samples: Vec<Sample>) -> (BTreeMap<Day, Vec<Sample>>, u64) {
-    let mut by_day: BTreeMap<Day, Vec<Sample>> = BTreeMap::new();
+/// Heartbeats and late counts by the day they belong to, and how many heartbeats
+/// belong to none because only a broken clock could have dated them so.
+pub(super) fn by_day(samples: Vec<Sample>, late: Vec<Parcel>) -> (BTreeMap<Day, Load>, u64) {
+    let mut by_day: BTreeMap<Day, Load> = BTreeMap::new();
     let mut undated = 0;
     for sample in samples {
         match Day::of(sample.at) {
-            Some(day) => by_day.entry(day).or_default().push(sample),
+            Some(day) => by_day.entry(day).or_default().samples.push(sample),
             None => undated += 1,
         }
+    }
+    for parcel in late {
+        by_day.entry(parcel.day).or_default().late.push(parcel);
     }
     (by_day, undated)
 }

@@ -6,12 +6,15 @@
 //! | `log` | seq (u64, big-endian) | kind and envelope of the event |
 //! | `checkpoint` | n (u16, big-endian) | a chunk of the [`Checkpoint`] |
 //! | `addresses` | n (u16, big-endian) | a chunk of the devices' addresses |
+//! | `terms` | n (u16, big-endian) | a chunk of the devices' terms |
+//! | `announced` | day (u32, big-endian), device id or nothing for the site | hash of what was told of that row |
 //! | `meta` | `log`, `boot` | [`LogPlace`], number of the last start |
 //!
 //! # Invariants
 //!
-//! - A step changes `liveness`, `log` and `meta` in one transaction.
-//! - `log` holds every number from its first to `next_seq` - 1.
+//! - A step changes `liveness`, `log`, `announced` and `meta` in one transaction.
+//! - `log` holds every number from [`LogPlace::whole_from`] to `next_seq` - 1;
+//!   below, entries whose time was up may be missing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,20 +23,22 @@ use std::path::Path;
 use sled::Transactional as _;
 use sled::transaction::{ConflictableTransactionError, TransactionError};
 
-use super::LoggedEvent;
 use super::database::{self, Fault, Site};
 use super::day::VALUE_BYTES_MAX;
 use super::step::Step;
 use crate::domain::device::DeviceId;
-use crate::wire::record::addresses;
+use crate::domain::terms::Terms;
 use crate::wire::record::logged::{self, LogPlace};
 use crate::wire::record::standing::{Checkpoint, Standing};
+use crate::wire::record::{addresses, terms};
+
+mod log;
+mod marks;
+
+pub(super) use marks::day_key;
 
 const PLACE: &[u8] = b"log";
 const BOOT: &[u8] = b"boot";
-
-/// Entries at the end of the log that are read when it is opened.
-const CHECKED_ENTRIES: usize = 64;
 
 /// The open database.
 pub(super) struct StateDatabase {
@@ -43,6 +48,8 @@ pub(super) struct StateDatabase {
     log: sled::Tree,
     checkpoint: sled::Tree,
     addresses: sled::Tree,
+    terms: sled::Tree,
+    announced: sled::Tree,
     meta: sled::Tree,
     place: LogPlace,
     /// Events of logs before this one.
@@ -66,10 +73,12 @@ impl StateDatabase {
                 database.open_tree("log")?,
                 database.open_tree("checkpoint")?,
                 database.open_tree("addresses")?,
+                database.open_tree("terms")?,
+                database.open_tree("announced")?,
                 database.open_tree("meta")?,
             ))
         });
-        let (liveness, log, checkpoint, addresses, meta) = match trees {
+        let (liveness, log, checkpoint, addresses, terms, announced, meta) = match trees {
             Ok(trees) => trees,
             Err(fault) => {
                 database::close(database);
@@ -83,6 +92,8 @@ impl StateDatabase {
             log,
             checkpoint,
             addresses,
+            terms,
+            announced,
             meta,
             place: fresh,
             older_count: 0,
@@ -116,45 +127,8 @@ impl StateDatabase {
         self.standings()?;
         self.checkpoint()?;
         self.addresses()?;
+        self.terms()?;
         Ok(())
-    }
-
-    fn check_end_of_log(&self) -> Result<(), Fault> {
-        let held = self.place.next_seq - self.place.base_seq;
-        let checked = usize::try_from(held)
-            .unwrap_or(usize::MAX)
-            .min(CHECKED_ENTRIES);
-        let newest = (self.place.base_seq..self.place.next_seq).rev();
-        let mut entries = self.log.iter().rev();
-        for seq in newest.take(checked) {
-            let entry = entries.next().transpose()?;
-            let (key, value) = entry.ok_or_else(gap)?;
-            logged::unpack_event(&value)?;
-            if seq_of(&key)? != seq {
-                return Err(gap());
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the whole log, to find damage.
-    pub(super) fn check_all(&self) -> Result<(), Fault> {
-        database::guarded(|| {
-            let mut expected = self.place.base_seq;
-            for entry in self.log.range(expected.to_be_bytes()..) {
-                let (key, value) = entry?;
-                logged::unpack_event(&value)?;
-                if seq_of(&key)? != expected {
-                    return Err(gap());
-                }
-                expected += 1;
-            }
-            if expected == self.place.next_seq {
-                Ok(())
-            } else {
-                Err(gap())
-            }
-        })
     }
 
     /// Where the log stands.
@@ -168,8 +142,8 @@ impl StateDatabase {
     }
 
     /// How many events the log holds.
-    pub(super) const fn events_count(&self) -> u64 {
-        self.older_count + (self.place.next_seq - self.place.base_seq)
+    pub(super) fn events_count(&self) -> u64 {
+        self.older_count + self.place.held()
     }
 
     /// Begins another log at `next_seq`; what is there stays. Until
@@ -181,6 +155,8 @@ impl StateDatabase {
             base_seq: next_seq,
             next_seq,
             is_rebuilt: true,
+            pruned_below: self.place.pruned_below,
+            pruned_count: 0,
         })?;
         self.older_count = count;
         Ok(())
@@ -240,12 +216,15 @@ impl StateDatabase {
         let mut place = self.place.clone();
         place.next_seq = steps.last().map_or(place.next_seq, |step| step.seq + 1);
         let place_bytes = place.to_bytes();
-        let trees = (&self.liveness, &self.log, &self.meta);
+        let trees = (&self.liveness, &self.log, &self.announced, &self.meta);
         let done = database::guarded(|| {
-            let result = trees.transaction(|(liveness, log, meta)| {
+            let result = trees.transaction(|(liveness, log, announced, meta)| {
                 for step in steps {
                     if let Some((device, standing)) = &step.standing {
                         liveness.insert(device.as_str(), standing.to_bytes())?;
+                    }
+                    if let Some(mark) = &step.mark {
+                        announced.insert(mark.key(), logged::pack_mark(mark.content))?;
                     }
                     let entry = logged::pack_event(step.kind, &step.json);
                     log.insert(&step.seq.to_be_bytes(), entry)?;
@@ -253,10 +232,7 @@ impl StateDatabase {
                 meta.insert(PLACE, place_bytes.as_slice())?;
                 Ok::<(), ConflictableTransactionError<()>>(())
             });
-            result.map_err(|error| match error {
-                TransactionError::Storage(error) => Fault::from(error),
-                TransactionError::Abort(()) => Fault::Damaged("a transaction gave up".into()),
-            })
+            result.map_err(|error| fault_of(&error))
         });
         done?;
         self.place = place;
@@ -334,39 +310,20 @@ impl StateDatabase {
             Ok(whole)
         })
     }
-
-    /// The entry with this number.
-    pub(super) fn event(&self, seq: u64) -> Result<Option<LoggedEvent>, Fault> {
-        database::guarded(|| {
-            let Some(bytes) = self.log.get(seq.to_be_bytes())? else {
-                return Ok(None);
-            };
-            let (_, json) = logged::unpack_event(&bytes)?;
-            let json = json.to_owned();
-            Ok(Some(LoggedEvent { seq, json }))
-        })
-    }
-
-    /// The newest `limit` entries with numbers below `before`, newest first.
-    pub(super) fn events(&self, before: u64, limit: usize) -> Result<Vec<LoggedEvent>, Fault> {
-        database::guarded(|| {
-            let mut events = Vec::new();
-            for entry in self.log.range(..before.to_be_bytes()).rev().take(limit) {
-                let (key, value) = entry?;
-                let (_, json) = logged::unpack_event(&value)?;
-                events.push(LoggedEvent {
-                    seq: seq_of(&key)?,
-                    json: json.to_owned(),
-                });
-            }
-            Ok(events)
-        })
-    }
 }
 
-/// Reads as many standings as it can from a damaged database.
-pub(super) fn salvage(path: &Path) -> Vec<(DeviceId, Standing)> {
-    let mut saved = Vec::new();
+/// What could be read of a damaged database.
+#[derive(Debug, Default)]
+pub(super) struct Saved {
+    /// Standings.
+    pub(super) standings: Vec<(DeviceId, Standing)>,
+    /// Terms.
+    pub(super) terms: BTreeMap<DeviceId, Terms>,
+}
+
+/// Reads as much as it can of a damaged database.
+pub(super) fn salvage(path: &Path) -> Saved {
+    let mut saved = Saved::default();
     let Ok(database) = database::open(path) else {
         return saved;
     };
@@ -374,16 +331,29 @@ pub(super) fn salvage(path: &Path) -> Vec<(DeviceId, Standing)> {
         for entry in &database.open_tree("liveness")? {
             let (key, value) = entry?;
             if let (Ok(device), Ok(standing)) = (device_of(&key), Standing::from_bytes(&value)) {
-                saved.push((device, standing));
+                saved.standings.push((device, standing));
             }
+        }
+        for entry in &database.open_tree("terms")? {
+            let (_, value) = entry?;
+            saved
+                .terms
+                .extend(terms::from_chunk(&value).unwrap_or_default());
         }
         Ok(())
     });
     if let Err(fault) = read {
-        tracing::warn!(%fault, "the damaged state gave up only a part of its standings");
+        tracing::warn!(%fault, "the damaged state gave up only a part of what it held");
     }
     database::close(database);
     saved
+}
+
+fn fault_of(error: &TransactionError<()>) -> Fault {
+    match error {
+        TransactionError::Storage(error) => Fault::from(error.clone()),
+        TransactionError::Abort(()) => Fault::Damaged("a transaction gave up".into()),
+    }
 }
 
 fn gap() -> Fault {

@@ -2,6 +2,8 @@
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
+use super::state;
+use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::event::Change;
 use crate::wire::message::{self, Place};
@@ -19,6 +21,43 @@ pub(super) struct Step {
     pub(super) json: String,
     /// The standing that becomes true with it, if any.
     pub(super) standing: Option<(DeviceId, Standing)>,
+    /// That it was announced, if it is an announcement.
+    pub(super) mark: Option<Mark>,
+}
+
+/// What was last told of a row of a final day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Of which day.
+    pub(super) day: Day,
+    /// Of which device; `None`: of the site.
+    pub(super) device: Option<DeviceId>,
+    /// A hash of what was told.
+    pub(super) content: u64,
+}
+
+impl Mark {
+    /// The mark of this change, if it is an announcement.
+    pub(super) fn of(change: &Change) -> Option<Self> {
+        match change {
+            Change::Announcement {
+                day,
+                content,
+                event,
+            } => Some(Self {
+                day: *day,
+                device: event.device,
+                content: *content,
+            }),
+            Change::Standing { .. } | Change::Removal { .. } | Change::Notice(_) => None,
+        }
+    }
+
+    /// Its key in the state database.
+    pub(super) fn key(&self) -> Vec<u8> {
+        let device = self.device.as_ref().map_or("", DeviceId::as_str);
+        [&state::day_key(self.day), device.as_bytes()].concat()
+    }
 }
 
 /// Whose events these are.
@@ -43,7 +82,7 @@ impl Step {
                 let at = event.produced_at;
                 Some((*device, Standing::Gone { seq, at }))
             }
-            Change::Notice(_) => None,
+            Change::Notice(_) | Change::Announcement { .. } => None,
         };
         let envelope = Place {
             site: &voice.site,
@@ -58,6 +97,7 @@ impl Step {
             kind: Kind::of(&event.news),
             json: message::envelope(event, &envelope),
             standing,
+            mark: Mark::of(change),
         }
     }
 }

@@ -10,7 +10,11 @@
 //! - A status event stays small enough for 600 bytes of MQTT packet with site
 //!   and node names of 16 characters.
 
+mod daily;
+
 use serde::{Serialize, Serializer};
+
+pub use daily::{DailyJson, SiteDailyJson};
 
 use crate::domain::device::DeviceId;
 use crate::domain::event::{Event, Failure, News};
@@ -103,9 +107,10 @@ pub fn envelope(event: &Event, place: &Place<'_>) -> String {
             None => Context::Site { site: place.site },
         },
         data: Data::of(&event.news),
-        error: match &event.news {
-            News::Failed(failure) => Some(ErrorJson::of(failure)),
-            News::StatusChanged { .. } | News::DeviceRemoved { .. } => None,
+        error: if let News::Failed(failure) = &event.news {
+            Some(ErrorJson::of(failure))
+        } else {
+            None
         },
     })
 }
@@ -152,6 +157,13 @@ enum Data {
     Removed {
         reason: &'static str,
     },
+    Day(Box<DailyJson>),
+    Site(Box<SiteDailyJson>),
+    Clock {
+        from: Time,
+        to: Time,
+        source: &'static str,
+    },
 }
 
 #[derive(Serialize)]
@@ -179,6 +191,13 @@ impl Data {
             }),
             News::Failed(_) => None,
             News::DeviceRemoved { reason } => Some(Self::Removed { reason }),
+            News::DaySummarised(row) => Some(Self::Day(Box::new(DailyJson::from(&**row)))),
+            News::SiteSummarised(site) => Some(Self::Site(Box::new(SiteDailyJson::from(&**site)))),
+            News::ClockStepped { from, to, source } => Some(Self::Clock {
+                from: Time(*from),
+                to: Time(*to),
+                source,
+            }),
         }
     }
 }

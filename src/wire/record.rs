@@ -19,9 +19,12 @@ use crate::domain::status::Status;
 
 pub mod addresses;
 pub mod frame;
+pub mod late;
 pub mod logged;
 pub mod names;
 pub mod standing;
+pub mod summary;
+pub mod terms;
 
 /// Bytes that are no record of the kind asked for, and what is wrong with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

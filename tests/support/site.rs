@@ -1,6 +1,11 @@
 //! A monitor on a simulated clock and a scripted radio, without network or disk.
 //!
 //! Runs inside `#[tokio::test(start_paused = true)]`: waiting costs no time.
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "shared by test programs, each of which uses a part"
+)]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

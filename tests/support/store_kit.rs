@@ -113,7 +113,7 @@ pub(crate) fn event(n: Option<usize>, millis: i64, news: News) -> Event {
 
 /// The numbers of all events, oldest first.
 pub(crate) fn seqs(store: &Store) -> Vec<u64> {
-    let events = store.events(None, usize::MAX).unwrap();
+    let events = store.events(None, None, usize::MAX).unwrap();
     events.iter().rev().map(|event| event.seq).collect()
 }
 

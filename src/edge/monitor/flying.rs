@@ -8,6 +8,7 @@ use tracing::debug;
 
 use crate::domain::heartbeat::{Occasion, Outcome};
 use crate::domain::instant::Wall;
+use crate::domain::trust::Offset;
 
 /// A probe on its way, and what to do with its outcome.
 #[derive(Debug)]
@@ -21,7 +22,11 @@ pub(super) struct Flight {
     pub(super) answer: Option<oneshot::Sender<Option<Outcome>>>,
 }
 
-/// Probes on their way, by the key that the engine hands back.
+const SEAT_SHIFT: u32 = 32;
+const PLACE_MASK: u64 = (1 << SEAT_SHIFT) - 1;
+
+/// Probes on their way, by the key that the engine hands back: their place here
+/// in its lower half, their seat in its upper, which outlives the flight.
 #[derive(Debug, Default)]
 pub(super) struct Flying {
     flights: Vec<Option<Flight>>,
@@ -37,25 +42,39 @@ impl Flight {
 }
 
 impl Flying {
+    /// Dates what left before the clock was set.
+    pub(super) fn date(&mut self, offset: Offset) {
+        for flight in self.flights.iter_mut().flatten() {
+            offset.date(&mut flight.scheduled_at);
+        }
+    }
+
     pub(super) fn launch(&mut self, flight: Flight) -> u64 {
-        let key = self.free.pop().unwrap_or_else(|| {
+        let seat = u64::from(flight.seat) << SEAT_SHIFT;
+        let place = self.free.pop().unwrap_or_else(|| {
             self.flights.push(None);
             self.flights.len() as u64 - 1
         });
-        if let Some(place) = usize::try_from(key)
+        if let Some(free) = usize::try_from(place)
             .ok()
             .and_then(|at| self.flights.get_mut(at))
         {
-            *place = Some(flight);
+            *free = Some(flight);
         }
-        key
+        seat | place
     }
 
     pub(super) fn land(&mut self, key: u64) -> Option<Flight> {
-        let flight = self.flights.get_mut(usize::try_from(key).ok()?)?.take()?;
-        self.free.push(key);
+        let place = key & PLACE_MASK;
+        let flight = self.flights.get_mut(usize::try_from(place).ok()?)?.take()?;
+        self.free.push(place);
         Some(flight)
     }
+}
+
+/// The seat that a key's probe was sent for.
+pub(super) fn seat_of(key: u64) -> Option<u32> {
+    u32::try_from(key >> SEAT_SHIFT).ok()
 }
 
 /// Answers someone who asked for a probe.

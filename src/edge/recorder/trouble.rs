@@ -6,6 +6,7 @@ use tracing::{error, info};
 
 use crate::board::Failing;
 use crate::domain::instant::Wall;
+use crate::domain::trust::Offset;
 use crate::fault::chain;
 use crate::store::WriteError;
 
@@ -34,6 +35,13 @@ impl Trouble {
     /// What the board says: that changes fail, or else that raw does.
     pub(super) fn shown(&self) -> Option<Failing> {
         self.changes.clone().or_else(|| self.raw.clone())
+    }
+
+    /// Dates what began before the clock was set.
+    pub(super) fn date(&mut self, offset: Offset) {
+        for failing in [&mut self.changes, &mut self.raw].into_iter().flatten() {
+            offset.date(&mut failing.since);
+        }
     }
 
     /// A write has come to this.

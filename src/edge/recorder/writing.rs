@@ -2,18 +2,23 @@
 //!
 //! Floor 3. `edge::recorder` starts one at a time and hears how it ended.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::board::Board;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::event::Change;
 use crate::domain::instant::Wall;
 use crate::domain::status::Liveness;
 use crate::store::{Store, WriteError};
+
+/// How long it is remembered that a device was watched once.
+const TERMS_KEPT: Duration = Duration::from_hours(60 * 24);
 
 /// What is to be written.
 #[derive(Debug)]
@@ -25,10 +30,18 @@ pub(super) enum Work {
     Flush { raw_retention: Duration },
     /// All standings.
     Checkpoint(Vec<Liveness>),
-    /// Where the devices are watched.
-    Roster(Vec<(DeviceId, IpAddr)>),
+    /// Where and how often the devices are watched.
+    Roster { watched: Vec<Watched>, since: Wall },
     /// The last flush of all, whatever the limits say.
     Close,
+}
+
+/// Where and how often a device is watched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watched {
+    pub(super) device: DeviceId,
+    pub(super) address: IpAddr,
+    pub(super) period: Duration,
 }
 
 /// Which write it was.
@@ -77,7 +90,9 @@ pub(super) fn begin(work: Work, store: &Arc<Store>, now: Wall) -> JoinHandle<Wri
                 flush(&store, now, raw_retention, &mut lost_days),
             ),
             Work::Checkpoint(standings) => (Deed::Checkpoint, store.checkpoint(&standings, now)),
-            Work::Roster(addresses) => (Deed::Roster, store.remember_addresses(&addresses, now)),
+            Work::Roster { watched, since } => {
+                (Deed::Roster, keep_roster(&store, &watched, since, now))
+            }
             Work::Close => (Deed::Close, store.close(now)),
         };
         // Here and not in the recorder: the store may be busy with a read.
@@ -91,8 +106,69 @@ pub(super) fn begin(work: Work, store: &Arc<Store>, now: Wall) -> JoinHandle<Wri
     })
 }
 
+/// Remembers where these devices are watched, and since when and how often. A
+/// device that is no longer named is not to be asked from then on.
+fn keep_roster(
+    store: &Store,
+    roster: &[Watched],
+    since: Wall,
+    now: Wall,
+) -> Result<(), WriteError> {
+    let addresses: Vec<_> = roster.iter().map(|one| (one.device, one.address)).collect();
+    store.remember_addresses(&addresses, now)?;
+    let mut terms = store.terms().map_err(|unread| WriteError::Failed {
+        deed: "note since when devices are watched",
+        source: unread.source,
+    })?;
+    let periods: BTreeMap<DeviceId, Duration> =
+        roster.iter().map(|one| (one.device, one.period)).collect();
+    let mut is_news = false;
+    for (device, terms) in &mut terms {
+        if !periods.contains_key(device) {
+            is_news |= terms.note(since, None);
+        }
+    }
+    for (&device, &period) in &periods {
+        is_news |= terms.entry(device).or_default().note(since, Some(period));
+    }
+    let before = terms.len();
+    terms.retain(|_, terms| !terms.ended_before(now.minus(TERMS_KEPT)));
+    if is_news || terms.len() < before {
+        store.keep_terms(&terms, now)?;
+    }
+    Ok(())
+}
+
+/// The standings that the board shows; those are durable.
+pub(super) fn standings(board: &Board) -> Vec<Liveness> {
+    let picture = board.look();
+    let probed = picture
+        .devices
+        .values()
+        .filter(|row| row.track.last_ping_at.is_some());
+    probed
+        .map(|row| Liveness {
+            device: row.device.id,
+            track: row.track,
+        })
+        .collect()
+}
+
+/// Where and how often the devices on the board are watched.
+pub(super) fn watched(board: &Board) -> Vec<Watched> {
+    let picture = board.look();
+    let watched = picture.devices.values().filter(|row| row.device.enabled);
+    watched
+        .map(|row| Watched {
+            device: row.device.id,
+            address: row.device.address,
+            period: row.rules.heartbeat_period,
+        })
+        .collect()
+}
+
 /// Flushes; a full store gives up its oldest days past their retention, one by
-/// one, until it takes the frame. Newer days stay, and the frame waits.
+/// one, until it takes the frame; those without a summary are lost. Newer days stay, and the frame waits.
 fn flush(
     store: &Store,
     now: Wall,
@@ -108,8 +184,11 @@ fn flush(
         let Some(day) = past_retention(&days, now, raw_retention) else {
             return result;
         };
+        let is_summarised = store.final_days().is_ok_and(|days| days.contains(&day));
         store.remove_raw_day(day)?;
-        lost_days.push(day);
+        if !is_summarised {
+            lost_days.push(day);
+        }
     }
 }
 

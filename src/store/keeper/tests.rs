@@ -57,8 +57,13 @@ fn leave_in_doubt(keeper: &mut Keeper, changes: &[Change], is_written: bool) {
 }
 
 fn numbers(keeper: &mut Keeper) -> Vec<u64> {
-    let events = keeper.events(None, usize::MAX, now()).unwrap();
-    events.iter().rev().map(|event| event.seq).collect()
+    let page = keeper.events(None, None, (usize::MAX, usize::MAX), now());
+    page.unwrap()
+        .events
+        .iter()
+        .rev()
+        .map(|event| event.seq)
+        .collect()
 }
 
 #[test]
@@ -97,4 +102,73 @@ fn the_newest_entries_are_told_only_once_they_are_durable() {
     let step = Step::of(&turn("b"), place.next_seq, &place, &keeper.voice);
     keeper.try_on(|database| database.write(&[step])).unwrap();
     assert_eq!(numbers(&mut keeper), [1]);
+}
+
+fn announcement(device: Option<&str>, content: u64, millis: i64) -> Change {
+    let day = "2026-03-12".parse().unwrap();
+    let site = crate::domain::daily::SiteSummary::of(day, []);
+    Change::Announcement {
+        day,
+        content,
+        event: Event {
+            device: device.map(|device| device.parse().unwrap()),
+            produced_at: Wall::from_millis(millis),
+            process_ms: 0,
+            news: News::SiteSummarised(Box::new(site)),
+        },
+    }
+}
+
+#[test]
+fn an_announcement_that_turned_out_durable_is_not_told_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    let first = [announcement(Some("a"), 1, 0), announcement(None, 1, 0)];
+    leave_in_doubt(&mut keeper, &first, true);
+    // The very same: this try is the first to say that it was told.
+    assert_eq!(keeper.announce(&first, now()).unwrap(), 2);
+    assert_eq!(keeper.announce(&first, now()).unwrap(), 0);
+    // Made anew, at another time: its mark came with the event.
+    leave_in_doubt(&mut keeper, &[announcement(Some("b"), 1, 0)], true);
+    let later = announcement(Some("b"), 1, 9);
+    assert_eq!(keeper.announce(&[later], now()).unwrap(), 0);
+    assert!(keeper.unclaimed.is_empty());
+    assert_eq!(numbers(&mut keeper), [1, 2, 3]);
+    let day = "2026-03-12".parse().unwrap();
+    assert_eq!(keeper.final_days(now()).unwrap(), [day]);
+}
+
+#[test]
+fn an_announcement_that_was_not_written_is_told_by_the_retry() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    let first = [announcement(Some("a"), 1, 0)];
+    leave_in_doubt(&mut keeper, &first, false);
+    assert_eq!(keeper.final_days(now()).unwrap(), []);
+    assert_eq!(keeper.announce(&first, now()).unwrap(), 1);
+    assert_eq!(numbers(&mut keeper), [1]);
+}
+
+#[test]
+fn standings_and_terms_are_saved_from_a_state_whose_log_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = "a".parse().unwrap();
+    let mut terms = std::collections::BTreeMap::new();
+    let of_device: &mut crate::domain::terms::Terms = terms.entry(device).or_default();
+    of_device.note(now(), Some(std::time::Duration::from_secs(60)));
+    let mut before = keeper(folder.path());
+    before.commit(&[turn("a")], now()).unwrap();
+    before.remember_terms(&terms, now()).unwrap();
+    before.close();
+    let damaged = sled::open(folder.path().join("state")).unwrap();
+    let log = damaged.open_tree("log").unwrap();
+    log.insert(1_u64.to_be_bytes(), "no record").unwrap();
+    damaged.flush().unwrap();
+    drop((log, damaged));
+    let mut after = keeper(folder.path());
+    assert_eq!(after.mended.len(), 1, "{:?}", after.mended);
+    assert_eq!(after.terms(now()).unwrap(), terms);
+    let standings = after.database(now()).unwrap().standings().unwrap();
+    assert_eq!(standings[0].0, device);
+    assert_eq!(numbers(&mut after), [0; 0]);
 }

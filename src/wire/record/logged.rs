@@ -1,10 +1,12 @@
-//! What the state database says of the event log: its entries, its place and
-//! the starts of the program.
+//! What the state database says of the event log: its entries, its place, what
+//! was announced, and the starts of the program.
 //!
 //! Floor 1.
 
 use super::{BadRecord, Packer, Unpacker};
+use crate::domain::device::DeviceId;
 use crate::domain::event::News;
+use crate::domain::instant::Wall;
 
 const VERSION: u8 = 1;
 
@@ -17,6 +19,10 @@ pub enum Kind {
     Failed,
     /// A device is no longer watched.
     Removed,
+    /// A day was summarised.
+    Daily,
+    /// The wall clock was set.
+    Clock,
 }
 
 /// Where the event log stands.
@@ -31,6 +37,11 @@ pub struct LogPlace {
     /// Whether steps were lost with an older log and nothing has made up for
     /// them yet.
     pub is_rebuilt: bool,
+    /// Entries below this number may be missing: they were removed when their
+    /// time was up. All at and above it are there.
+    pub pruned_below: u64,
+    /// Entries removed that had a number of this log.
+    pub pruned_count: u64,
 }
 
 impl Kind {
@@ -41,6 +52,8 @@ impl Kind {
             News::StatusChanged { .. } => Self::Status,
             News::Failed(_) => Self::Failed,
             News::DeviceRemoved { .. } => Self::Removed,
+            News::DaySummarised(_) | News::SiteSummarised(_) => Self::Daily,
+            News::ClockStepped { .. } => Self::Clock,
         }
     }
 
@@ -50,6 +63,8 @@ impl Kind {
             Self::Status => 0,
             Self::Failed => 1,
             Self::Removed => 2,
+            Self::Daily => 3,
+            Self::Clock => 4,
         }
     }
 
@@ -58,6 +73,8 @@ impl Kind {
             0 => Self::Status,
             1 => Self::Failed,
             2 => Self::Removed,
+            3 => Self::Daily,
+            4 => Self::Clock,
             _ => return None,
         })
     }
@@ -79,6 +96,45 @@ pub fn unpack_event(bytes: &[u8]) -> Result<(Kind, &str), BadRecord> {
     let json = unpacker.text()?;
     unpacker.end()?;
     Ok((kind, json))
+}
+
+/// When the event of an entry was produced, without reading its JSON in full.
+#[must_use]
+pub fn produced_at(json: &str) -> Option<Wall> {
+    // The first one is the envelope's own: only words of ours stand before it.
+    let (_, rest) = json.split_once("\"produced_at\":\"")?;
+    let (time, _) = rest.split_once('"')?;
+    Wall::parse(time)
+}
+
+/// Whether an entry tells of a heartbeat that failed: told in great numbers, kept
+/// for a short time.
+#[must_use]
+pub fn is_failed_heartbeat(kind: Kind, json: &str) -> bool {
+    // In a text of somebody else's the quotes would be escaped.
+    kind == Kind::Failed && json.contains("\"failed_stage\":\"heartbeat\"")
+}
+
+/// What the JSON of an entry about this device holds, and no other does.
+#[must_use]
+pub fn needle_of(device: &DeviceId) -> String {
+    format!("\"context\":{{\"device_id\":\"{device}\"}}")
+}
+
+/// What was announced of one row, as a hash.
+#[must_use]
+pub fn pack_mark(content: u64) -> Vec<u8> {
+    let mut packer = Packer::new(VERSION);
+    packer.number(content);
+    packer.seal()
+}
+
+/// Reads what was announced.
+pub fn unpack_mark(bytes: &[u8]) -> Result<u64, BadRecord> {
+    let mut unpacker = Unpacker::open(bytes, VERSION)?;
+    let content = unpacker.number()?;
+    unpacker.end()?;
+    Ok(content)
 }
 
 /// The number of a start of the program.
@@ -106,23 +162,51 @@ impl LogPlace {
         packer.number(self.base_seq);
         packer.number(self.next_seq);
         packer.byte(u8::from(self.is_rebuilt));
+        // Came later: without it the record is as it always was.
+        if self.pruned_below > 0 {
+            packer.number(self.pruned_below);
+            packer.number(self.pruned_count);
+        }
         packer.seal()
     }
 
     /// Reads a record.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadRecord> {
         let mut unpacker = Unpacker::open(bytes, VERSION)?;
-        let place = Self {
+        let mut place = Self {
             log_id: unpacker.text()?.to_owned(),
             base_seq: unpacker.number()?,
             next_seq: unpacker.number()?,
             is_rebuilt: unpacker.byte()? != 0,
+            pruned_below: 0,
+            pruned_count: 0,
         };
+        if !unpacker.is_empty() {
+            place.pruned_below = unpacker.number()?;
+            place.pruned_count = unpacker.number()?;
+        }
         unpacker.end()?;
-        if place.base_seq == 0 || place.next_seq < place.base_seq {
+        let pruned = place.pruned_below.saturating_sub(place.base_seq);
+        if place.base_seq == 0
+            || place.next_seq < place.base_seq
+            || place.pruned_below > place.next_seq
+            || place.pruned_count > pruned
+        {
             return Err(BadRecord("holds numbers out of order"));
         }
         Ok(place)
+    }
+
+    /// From this number on the log is whole.
+    #[must_use]
+    pub fn whole_from(&self) -> u64 {
+        self.base_seq.max(self.pruned_below)
+    }
+
+    /// How many entries the log holds that have a number of its own.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        (self.next_seq - self.base_seq).saturating_sub(self.pruned_count)
     }
 }
 
@@ -142,10 +226,65 @@ mod tests {
             base_seq: 1,
             next_seq: 77,
             is_rebuilt: true,
+            pruned_below: 0,
+            pruned_count: 0,
         };
-        assert_eq!(LogPlace::from_bytes(&place.to_bytes()), Ok(place));
+        let plain = place.to_bytes();
+        assert_eq!(LogPlace::from_bytes(&plain), Ok(place.clone()));
+        let pruned = LogPlace {
+            pruned_below: 70,
+            pruned_count: 69,
+            ..place
+        };
+        assert_eq!(LogPlace::from_bytes(&pruned.to_bytes()), Ok(pruned.clone()));
+        assert_eq!((pruned.whole_from(), pruned.held()), (70, 7));
+        for bad in [(78, 0), (70, 70), (1, 1)] {
+            let bad = LogPlace {
+                pruned_below: bad.0,
+                pruned_count: bad.1,
+                ..pruned.clone()
+            };
+            assert!(LogPlace::from_bytes(&bad.to_bytes()).is_err(), "{bad:?}");
+        }
+        assert_eq!(unpack_mark(&pack_mark(u64::MAX)), Ok(u64::MAX));
         assert_eq!(unpack_boot(&pack_boot(u32::MAX)), Ok(u32::MAX));
         assert!(unpack_boot(&bytes).is_err());
         assert!(unpack_event(&[]).is_err());
+    }
+    #[test]
+    fn time_stage_and_device_are_found_in_an_envelope_whatever_its_message_says() {
+        use crate::domain::event::{Event, Failure, FailureCode, Stage};
+        use crate::wire::message::{Place, envelope};
+
+        let at = Wall::from_millis(1_773_273_600_123);
+        let device: DeviceId = "meter-1".parse().unwrap();
+        let event = |stage| Event {
+            device: Some(device),
+            produced_at: at,
+            process_ms: 1,
+            news: News::Failed(Failure {
+                stage,
+                code: FailureCode::PingTimeout,
+                message: "\"failed_stage\":\"heartbeat\" \"context\":{\"device_id\":\"meter-2\"}"
+                    .into(),
+                retryable: true,
+                failed_at: Wall::from_millis(0),
+            }),
+        };
+        let place = Place {
+            site: "site-1",
+            node: "gw",
+            log_id: "0123456789ab",
+            seq: 7,
+            prev_seq: None,
+        };
+        let json = envelope(&event(Stage::Heartbeat), &place);
+        assert_eq!(produced_at(&json), Some(at));
+        assert!(is_failed_heartbeat(Kind::Failed, &json));
+        assert!(json.contains(&needle_of(&device)));
+        assert!(!json.contains(&needle_of(&"meter-2".parse().unwrap())));
+        let json = envelope(&event(Stage::Store), &place);
+        assert!(!is_failed_heartbeat(Kind::Failed, &json));
+        assert_eq!(produced_at("{}"), None);
     }
 }
