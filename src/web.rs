@@ -1,8 +1,9 @@
 //! Floor 3: the pages and the API of a gateway.
 //!
 //! `app` builds [`Shared`], turns it into a [`router`] and hands that to
-//! [`serve()`]. Pages and API read the same picture, [`crate::board`]; only a
-//! day's heartbeats are asked of the store, away from the async threads.
+//! [`serve()`]. Pages and API read the same picture, [`crate::board`]; only
+//! heartbeats, daily rows and events are asked of the store, away from the async
+//! threads.
 //!
 //! # Invariants
 //!
@@ -22,10 +23,11 @@ use crate::board::Board;
 use crate::board::command::Command;
 use crate::clock::Clock;
 use crate::config::settings;
+use crate::domain::daily::Summary;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Sample;
-use crate::store::ReadError;
+use crate::store::{EventPage, ReadError};
 
 mod access;
 mod api;
@@ -33,9 +35,11 @@ mod assets;
 mod chart;
 mod device;
 mod entry;
+mod events;
 mod fault;
 mod frame;
 mod health;
+mod history;
 mod listing;
 mod metrics;
 mod node;
@@ -43,13 +47,29 @@ mod overview;
 mod query;
 mod reading;
 mod serve;
+mod strip;
 mod text;
 mod wish;
 
+pub use reading::events_of;
 pub use serve::serve;
 
 /// Reads one device's heartbeats of one day, ascending; blocks.
 pub type Heartbeats = Arc<dyn Fn(DeviceId, Day) -> Result<Vec<Sample>, ReadError> + Send + Sync>;
+
+/// Reads the rows of the days from the first to the second, of all devices or
+/// one, ascending by day and device, as long as the last says to go on; blocks.
+pub type Summaries = Arc<
+    dyn Fn(Day, Day, Option<DeviceId>, &mut dyn FnMut(&Summary) -> bool) -> Result<(), ReadError>
+        + Send
+        + Sync,
+>;
+
+/// Reads the newest so many events below a number, of all devices or one,
+/// newest first; blocks. Of one device fewer may come than there are: then
+/// [`EventPage::older`] says where to go on.
+pub type Events =
+    Arc<dyn Fn(Option<DeviceId>, Option<u64>, usize) -> Result<EventPage, ReadError> + Send + Sync>;
 
 /// What the pages stand on; built by `app`.
 pub struct Shared {
@@ -57,6 +77,10 @@ pub struct Shared {
     pub board: Arc<Board>,
     /// Where a day's heartbeats come from; called on a blocking thread.
     pub heartbeats: Heartbeats,
+    /// Where the daily rows come from; called on a blocking thread.
+    pub summaries: Summaries,
+    /// Where the event log comes from; called on a blocking thread.
+    pub events: Events,
     /// Where wishes go.
     pub commands: mpsc::Sender<Command>,
     /// The time.
@@ -72,6 +96,8 @@ pub struct InForce {
     pub web: settings::Web,
     /// `[node]`
     pub node: settings::Node,
+    /// `[rollup]`
+    pub rollup: settings::Rollup,
 }
 
 /// What every handler holds: what it was given, and what it made at the start.
@@ -123,6 +149,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/", get(overview::page))
         .route("/devices/{id}", get(device::page))
         .route("/devices/{id}/probe", post(device::ask))
+        .route("/history", get(history::page))
+        .route("/events", get(events::page))
         .route("/node", get(node::page))
         .route("/static/{name}", get(assets::asset))
         .route("/healthz", get(health::healthz))

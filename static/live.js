@@ -31,6 +31,9 @@
   // Text being selected would be lost.
   const isSelecting = () => !(document.getSelection()?.isCollapsed ?? true);
 
+  // What scrolls by itself, within the page.
+  const scrollables = () => [...main().querySelectorAll(".scroll")];
+
   const markAge = () => {
     stale.querySelector("span").textContent = main().dataset.asOf;
     stale.hidden = performance.now() - freshAt <= 2 * every();
@@ -54,11 +57,15 @@
     const open = [...main().querySelectorAll("details")].map((one) => one.open);
     const focused = main().contains(document.activeElement) ? document.activeElement : null;
     const [x, y] = [scrollX, scrollY];
+    const asides = scrollables().map((one) => one.scrollLeft);
     const form = heldForm();
     if (form) replaceAround(form, fresh);
     else main().replaceWith(document.adoptNode(fresh));
     // Losing the focused element lays the page out while it is short.
     scrollTo(x, y);
+    scrollables().forEach((one, n) => {
+      if (asides[n] !== undefined) one.scrollLeft = asides[n];
+    });
     main().querySelectorAll("details").forEach((one, n) => {
       if (open[n] !== undefined) one.open = open[n];
     });

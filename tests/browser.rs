@@ -9,6 +9,9 @@
 
 #[path = "support/process.rs"]
 mod process;
+#[expect(dead_code, reason = "other tests use the rest")]
+#[path = "support/web_front.rs"]
+mod web_front;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -29,8 +32,9 @@ const PHONE_PX: u32 = 360;
 
 /// What the window between browser and program adds: pages that look at ours in
 /// a frame.
-const HARNESSES: [(&str, &str); 2] = [
+const HARNESSES: [(&str, &str); 3] = [
     ("/phone", include_str!("support/phone.js")),
+    ("/aside", include_str!("support/aside.js")),
     ("/typing", include_str!("support/typing.js")),
 ];
 
@@ -53,6 +57,11 @@ fn fleet(folder: &Path) -> Program {
 
 /// Looks at a page for `virtual_ms` and dumps what it has become by then.
 fn look(url: &str, virtual_ms: u32) -> Seen {
+    look_by(url, virtual_ms, &[])
+}
+
+/// The same with more arguments for the browser.
+fn look_by(url: &str, virtual_ms: u32, arguments: &[&str]) -> Seen {
     let profile = tempfile::tempdir().unwrap();
     let [out, err] = ["dom", "log"].map(|name| profile.path().join(name));
     let file = |path| Stdio::from(std::fs::File::create(path).unwrap());
@@ -71,6 +80,7 @@ fn look(url: &str, virtual_ms: u32) -> Seen {
             "--enable-logging=stderr",
             "--dump-dom",
         ])
+        .args(arguments)
         .arg(format!("--virtual-time-budget={virtual_ms}"))
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(url)
@@ -192,7 +202,7 @@ fn statuses(page: &str) -> BTreeMap<String, String> {
     for row in page.split("<tr").skip(2) {
         let status = row.split("<td>").nth(1).unwrap();
         let id = row.split("/devices/").nth(1).unwrap();
-        let id = id.split('"').next().unwrap();
+        let id = id.split(['"', '>']).next().unwrap();
         let status = status.trim().trim_end_matches("</td>").trim();
         found.insert(id.to_owned(), status.to_owned());
     }
@@ -264,13 +274,56 @@ fn on_a_phone_nothing_is_cut_off_and_a_finger_can_hit_what_is_there() {
     let id = list["devices"][0]["device_id"].as_str().unwrap();
     let address = program.address();
     let window = Window::onto(move |path, _| get(address, path));
-    let paths = format!("/,/?q=nothing,/devices/{id},/node,/devices/nobody");
+    let paths = format!("/,/?q=nothing,/devices/{id},/history,/events,/node,/devices/nobody");
     let seen = look(&window.url(&format!("/phone#{PHONE_PX}:{paths}")), 5_000);
     let found: Vec<&str> = seen.dom.split("<li>").skip(1).collect();
     assert_eq!(found.len(), paths.split(',').count(), "{}", seen.dom);
     for line in found {
         let line = line.split("</li>").next().unwrap();
         assert!(line.ends_with(": 360 of 360, small: none"), "{line}");
+    }
+}
+
+/// The pages over a site with months of days behind it, which a program that
+/// has just started cannot have. They end with the test's process.
+fn site_with_days() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let router = sitebeat::web::router(web_front::site().shared);
+            sitebeat::web::serve(listener, router, std::future::pending()).await;
+        });
+    });
+    address
+}
+
+#[test]
+fn days_and_events_are_clean_and_fit_a_phone_by_day_and_by_night() {
+    let address = site_with_days();
+    let paths = "/history,/history?days=90,/history?device=pump-7,/events,/devices/pump-7";
+    let window = Window::onto(move |path, _| get(address, path));
+    for scheme in ["0", "1"] {
+        let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+        let phone = window.url(&format!("/phone#{PHONE_PX}:{paths}"));
+        let seen = look_by(&phone, 5_000, &[&scheme]);
+        let found: Vec<&str> = seen.dom.split("<li>/").skip(1).collect();
+        assert_eq!(found.len(), paths.split(',').count(), "{}", seen.dom);
+        for line in found {
+            let line = line.split("</li>").next().unwrap();
+            assert!(line.ends_with(": 360 of 360, small: none"), "{line}");
+        }
+        for path in paths.split(',') {
+            let seen = look_by(&format!("http://{address}{path}"), 1_000, &[&scheme]);
+            seen.is_clean();
+            assert!(seen.dom.contains("As of "), "{}", seen.dom);
+        }
     }
 }
 
@@ -299,4 +352,15 @@ fn a_refresh_takes_nothing_from_who_is_typing_or_reading() {
     let said = said.unwrap_or_else(|| panic!("{}\n{}", seen.dom, seen.log));
     let said = said.split('<').next().unwrap();
     assert_eq!(said, "typed Sens, focus kept true, scrolled 400");
+}
+
+#[test]
+fn a_refresh_leaves_a_wide_table_where_it_was_pushed_to() {
+    let address = site_with_days();
+    let window = Window::onto(move |path, _| get(address, path));
+    let seen = look(&window.url("/aside"), 130_000);
+    let said = seen.dom.split("<li>").nth(1);
+    let said = said.unwrap_or_else(|| panic!("{}\n{}", seen.dom, seen.log));
+    // The newest days are at the right end, where it begins.
+    assert_eq!(said.split('<').next().unwrap(), "aside 0, then -500");
 }

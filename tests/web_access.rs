@@ -12,7 +12,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::{Method, Request, StatusCode};
-use sitebeat::board::command::Command;
+use sitebeat::board::command::{Command, RolledUp};
 use sitebeat::config::settings::Secret;
 use sitebeat::domain::heartbeat::Outcome;
 use sitebeat::web::router;
@@ -20,6 +20,7 @@ use web_ask::{Answer, ask, asked, basic, get, post};
 use web_front::{ADMIN, Front, VIEWER};
 
 const PROBE: &str = "/api/v1/devices/meter-001/probe";
+const ROLLUP: &str = "/api/v1/rollup?day=2026-03-11";
 const FORM: &str = "/devices/meter-001/probe";
 
 /// A router with these tokens, and somebody who carries out what is asked.
@@ -39,12 +40,12 @@ fn carried_out(front: Front) -> Router {
     tokio::spawn(async move {
         while let Some(command) = commands.recv().await {
             match command {
-                Command::Rollup { .. } => panic!("nobody asks for a summary"),
                 Command::Probe { answer, .. } => {
                     let outcome = Outcome::Replied { rtt_us: 3_270 };
                     answer.send(Some(outcome)).unwrap();
                 }
                 Command::Reload { answer } => answer.send(Ok(())).unwrap(),
+                Command::Rollup { answer, .. } => answer.send(Ok(RolledUp::default())).unwrap(),
             }
         }
     });
@@ -60,6 +61,7 @@ async fn without_an_admin_token_nobody_may_change_anything() {
     let paths = [
         PROBE,
         FORM,
+        ROLLUP,
         "/api/v1/reload",
         "/api/v1/devices/nobody/probe",
     ];
@@ -114,7 +116,7 @@ async fn changing_needs_the_admin_token_and_no_other() {
 async fn a_get_changes_nothing() {
     let router = guarded(Some(ADMIN), None);
     let bearer = [("authorization", "Bearer admin-secret")];
-    for path in [PROBE, FORM, "/api/v1/reload"] {
+    for path in [PROBE, FORM, "/api/v1/reload", ROLLUP] {
         for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE] {
             let answer = ask(&router, asked(method, path, &bearer)).await;
             assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");

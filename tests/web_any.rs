@@ -25,6 +25,9 @@ fn path() -> impl Strategy<Value = String> {
         Just("heartbeats".to_owned()),
         Just("probe".to_owned()),
         Just("node".to_owned()),
+        Just("history".to_owned()),
+        Just("events".to_owned()),
+        Just("daily".to_owned()),
         Just("mon".to_owned()),
         Just("static".to_owned()),
         Just("..".to_owned()),
@@ -39,7 +42,25 @@ fn path() -> impl Strategy<Value = String> {
 
 fn query() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec![
-        "status", "tag", "q", "sort", "page", "per_page", "enabled", "day", "admin", "asked", "x",
+        "status",
+        "tag",
+        "q",
+        "sort",
+        "page",
+        "per_page",
+        "enabled",
+        "day",
+        "admin",
+        "asked",
+        "x",
+        "days",
+        "device",
+        "device_id",
+        "from",
+        "to",
+        "format",
+        "limit",
+        "before",
     ]);
     let value = prop_oneof![
         "[!-~]{0,20}",

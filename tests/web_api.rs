@@ -406,6 +406,8 @@ async fn openapi_describes_what_is_answered() {
     for (path, schema) in [
         ("/api/v1/devices", "Devices"),
         ("/api/v1/devices/meter-001/heartbeats", "Heartbeats"),
+        ("/api/v1/daily", "DailyRows"),
+        ("/api/v1/events?device_id=pump-7", "Events"),
         ("/api/v1/node", "Node"),
         ("/api/v1/devices/nobody", "Problem"),
     ] {
@@ -427,5 +429,25 @@ async fn openapi_describes_what_is_answered() {
                 "{path} is described but answers {status}"
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn every_route_is_described() {
+    let document = json_at(&site(), "/api/v1/openapi.json").await;
+    let source = include_str!("../src/web/api.rs");
+    let routes: Vec<(&str, &str)> = source
+        .split(".route(\"")
+        .skip(1)
+        .map(|rest| {
+            let (path, rest) = rest.split_once("\", ").unwrap();
+            (path, rest.split('(').next().unwrap())
+        })
+        .filter(|(path, _)| *path != "/openapi.json")
+        .collect();
+    assert!(routes.len() > 8, "{routes:?}");
+    for (path, method) in routes {
+        let described = &document["paths"][path][method];
+        assert!(described.is_object(), "{method} {path}");
     }
 }

@@ -131,8 +131,8 @@ fn troubled() -> Front {
     front
 }
 
-#[tokio::test]
-async fn nothing_said_by_others_runs_as_a_script() {
+/// Everything that others may say is hostile.
+fn hostile() -> Front {
     let front = troubled();
     front.shared.board.draw(|picture| {
         let gateway = &mut picture.gateway;
@@ -156,6 +156,7 @@ async fn nothing_said_by_others_runs_as_a_script() {
             reason: HOSTILE.into(),
         });
         gateway.probe.facts.limits = vec![HOSTILE.into()];
+        gateway.rollup.failing = Some(HOSTILE.into());
         for row in picture.devices.values_mut() {
             let device = Arc::make_mut(&mut row.device);
             device.name = HOSTILE.into();
@@ -164,7 +165,12 @@ async fn nothing_said_by_others_runs_as_a_script() {
             row.recent = VecDeque::new();
         }
     });
-    let router = router(front.shared);
+    front
+}
+
+#[tokio::test]
+async fn nothing_said_by_others_runs_as_a_script() {
+    let router = router(hostile().shared);
     let coded =
         "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E%22onmouseover%3D%22x%3C/script%3E%3Cscript%3E";
     for path in [
@@ -178,6 +184,16 @@ async fn nothing_said_by_others_runs_as_a_script() {
         format!("/devices/meter-001?day={coded}"),
         format!("/devices/meter-001?asked={coded}"),
         "/node".to_owned(),
+        "/history".to_owned(),
+        format!("/history?q={coded}"),
+        format!("/history?tag={coded}"),
+        format!("/history?days={coded}"),
+        format!("/history?device={coded}"),
+        "/history?device=meter-001".to_owned(),
+        "/events".to_owned(),
+        "/events?device_id=valve-3".to_owned(),
+        format!("/events?device_id={coded}"),
+        format!("/events?before={coded}"),
         format!("/{coded}"),
     ] {
         let text = ask(&router, get(&path)).await.text;
@@ -351,7 +367,15 @@ async fn assets_are_kept_for_good_under_the_name_of_their_content() {
 #[tokio::test]
 async fn every_time_carries_its_zone() {
     let router = router(web_front::site().shared);
-    for path in ["/", "/node", "/devices/meter-002", "/?per_page=1000"] {
+    for path in [
+        "/",
+        "/node",
+        "/devices/meter-002",
+        "/?per_page=1000",
+        "/history",
+        "/history?device=pump-7",
+        "/events?device_id=pump-7",
+    ] {
         let text = page(&router, path).await;
         for (at, _) in text.match_indices(':') {
             // hh:mm:ss

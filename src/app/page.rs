@@ -23,8 +23,9 @@ use crate::web;
 /// Resolves when the page's thread has ended.
 pub(super) type Alive = oneshot::Receiver<()>;
 
-/// Threads for blocking reads at most.
-const BLOCKING_THREADS_MAX: usize = 4;
+/// Threads for blocking reads at most. The store serves one at a time anyway, and
+/// each thread keeps memory of its own.
+const BLOCKING_THREADS_MAX: usize = 1;
 
 /// What the pages stand on.
 pub(super) fn shared(
@@ -34,10 +35,14 @@ pub(super) fn shared(
     clock: &Arc<dyn Clock>,
     commands: mpsc::Sender<Command>,
 ) -> Arc<web::Shared> {
-    let store = Arc::clone(store);
+    let [rows, events, store] = [store, store, store].map(Arc::clone);
     Arc::new(web::Shared {
         board: Arc::clone(board),
         heartbeats: Arc::new(move |device, day| store.heartbeats(device, day)),
+        summaries: Arc::new(move |from, to, device, each| rows.summaries(from, to, device, each)),
+        events: Arc::new(move |device, before, limit| {
+            web::events_of(&events, device, before, limit)
+        }),
         commands,
         clock: Arc::clone(clock),
         settings: RwLock::new(Arc::new(steward::in_force(settings))),

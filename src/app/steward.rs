@@ -343,6 +343,7 @@ pub fn in_force(settings: &Settings) -> web::InForce {
     web::InForce {
         web: settings.web.clone(),
         node: settings.node.clone(),
+        rollup: settings.rollup.clone(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 
@@ -18,12 +18,13 @@ use super::fault::Fault;
 use super::listing::find;
 use super::query::{API_PER_PAGE, Key, Pairs, Wanted};
 use super::reading;
-use super::text::quote;
 use super::wish;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::instant::Wall;
 
+mod daily;
+mod events;
 pub(super) mod node;
 mod shape;
 
@@ -36,8 +37,11 @@ pub(super) fn routes() -> Router<Arc<Front>> {
         .route("/devices/{id}", get(device))
         .route("/devices/{id}/heartbeats", get(heartbeats))
         .route("/devices/{id}/probe", post(probe))
+        .route("/daily", get(daily::daily))
+        .route("/events", get(events::events))
         .route("/node", get(node))
         .route("/reload", post(reload))
+        .route("/rollup", post(rollup))
         .route("/openapi.json", get(openapi))
 }
 
@@ -121,25 +125,37 @@ async fn reload(State(front): State<Arc<Front>>, _permit: Permit) -> Result<Resp
     json(&shape::Reloaded { config })
 }
 
+async fn rollup(
+    State(front): State<Arc<Front>>,
+    uri: Uri,
+    _permit: Permit,
+) -> Result<Response, Fault> {
+    let day = Pairs::of(&uri)?.day("day")?.ok_or_else(|| {
+        Fault::bad_request(
+            "day is missing; allowed: the date of a finished day such as 2026-03-12.",
+        )
+    })?;
+    let done = wish::rollup(&front, day).await?;
+    json(&shape::RolledUp::of(day, done))
+}
+
 async fn openapi() -> Response {
-    let kind = HeaderValue::from_static("application/json");
     let text = include_str!("../../static/openapi.json");
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+    of_kind("application/json", text)
 }
 
 /// The day that `day=` names; today unless asked otherwise.
 pub(super) fn day_of(pairs: &Pairs, now: Wall) -> Result<Day, Fault> {
-    match pairs.get("day") {
-        Some(text) => text.parse().map_err(|_| {
-            let text = quote(text, 40);
-            Fault::bad_request(format!(
-                "day = \u{201c}{text}\u{201d} is not allowed; allowed: a date such as 2026-03-12."
-            ))
-        }),
-        None => Day::of(now).ok_or_else(|| {
-            Fault::unavailable("The clock shows no date; name one with day=yyyy-mm-dd.")
-        }),
+    match pairs.day("day")? {
+        Some(day) => Ok(day),
+        None => today(now),
     }
+}
+
+/// The day that the clock shows.
+pub(super) fn today(now: Wall) -> Result<Day, Fault> {
+    Day::of(now)
+        .ok_or_else(|| Fault::unavailable("The clock shows no date; try again once it is set."))
 }
 
 fn id_of(name: &str) -> Result<DeviceId, Fault> {
@@ -151,6 +167,10 @@ fn json(value: &impl Serialize) -> Result<Response, Fault> {
         tracing::error!(error = %fault, "an answer cannot be printed as JSON");
         Fault::of_status(StatusCode::INTERNAL_SERVER_ERROR)
     })?;
-    let kind = HeaderValue::from_static("application/json");
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(of_kind("application/json", text))
+}
+
+fn of_kind(kind: &'static str, body: impl IntoResponse) -> Response {
+    let kind = HeaderValue::from_static(kind);
+    ([(header::CONTENT_TYPE, kind)], body).into_response()
 }

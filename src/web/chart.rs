@@ -178,7 +178,7 @@ impl Column {
 
 /// The smallest round number (1, 2, 4, 8 times a power of ten) that leaves some
 /// room above `highest`: each quarter of it is short to print.
-fn scale_top(highest: u32) -> u32 {
+pub(super) fn scale_top(highest: u32) -> u32 {
     let wanted = u64::from(highest) * 11 / 10;
     let mut power = 1_000_u64;
     loop {
@@ -192,7 +192,7 @@ fn scale_top(highest: u32) -> u32 {
     }
 }
 
-fn height(rtt_us: u32, top_us: u32) -> u32 {
+pub(super) fn height(rtt_us: u32, top_us: u32) -> u32 {
     let part = u64::from(rtt_us) * u64::from(HEIGHT) / u64::from(top_us.max(1));
     HEIGHT.saturating_sub(u32::try_from(part).unwrap_or(HEIGHT))
 }

@@ -1,4 +1,4 @@
-//! `/devices/{id}`: one device, its thresholds, a day of its RTTs.
+//! `/devices/{id}`: one device, its thresholds, a day of its RTTs, its last days.
 //!
 //! Floor 3. Also takes the form that probes it now.
 
@@ -11,12 +11,13 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::Front;
 use super::access::{Caller, Permit};
-use super::api::day_of;
+use super::api::{day_of, today};
 use super::chart::{Chart, Terms};
 use super::fault::Fault;
 use super::frame::{Frame, Here, answer};
 use super::query::Pairs;
-use super::reading;
+use super::reading::{self, Span};
+use super::strip::Strip;
 use super::text::{DASH, ago, count, long_stamp, quote, rtt, rtt_mark, short_stamp, span};
 use super::wish;
 use crate::board::Row;
@@ -28,6 +29,9 @@ use crate::domain::instant::Wall;
 
 /// Heartbeats in the table.
 const ROWS_MAX: usize = 50;
+
+/// Days of the strip.
+const STRIP_DAYS: usize = 90;
 
 /// Bytes of a page with a full day.
 const PAGE_BYTES: usize = 64 << 10;
@@ -53,6 +57,10 @@ struct DevicePage {
     /// Empty where the day shown is today or later.
     next_day: String,
     view: DayView,
+    /// The last days, from their summaries.
+    strip: Strip,
+    /// Why these could not be read; empty where they were.
+    strip_unread: String,
     probe: ProbeForm,
     /// What came of the probe just asked for; empty where none was.
     asked: &'static str,
@@ -134,6 +142,10 @@ pub(super) async fn page(
     };
     let mut page = DevicePage::of(&row, frame, (day, view), now);
     page.frame.every_s = EVERY_S;
+    match strip(&front, id, now).await {
+        Ok(strip) => page.strip = strip,
+        Err(fault) => page.strip_unread = fault.detail,
+    }
     page.probe = match (
         caller.can_be_admin() && row.device.enabled,
         caller.must_be_admin(),
@@ -159,6 +171,15 @@ pub(super) async fn ask(
     let place = HeaderValue::try_from(place)
         .map_err(|_| Fault::of_status(StatusCode::INTERNAL_SERVER_ERROR))?;
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, place)]).into_response())
+}
+
+/// The last finished days, drawn.
+async fn strip(front: &Front, device: DeviceId, now: Wall) -> Result<Strip, Fault> {
+    let to = today(now)?.previous();
+    let from = (1..STRIP_DAYS).fold(to, |day, _| day.previous());
+    let device = Some(device);
+    let rows = reading::rows(front, Span { from, to, device }).await?;
+    Ok(Strip::of(&rows, from, STRIP_DAYS))
 }
 
 /// The words for an outcome; any other word in the address says nothing, so
@@ -212,6 +233,8 @@ impl DevicePage {
                 String::new()
             },
             view,
+            strip: Strip::default(),
+            strip_unread: String::new(),
             probe: ProbeForm::Off,
             asked: "",
             frame,

@@ -57,6 +57,10 @@ pub(super) enum Here {
     Status,
     /// One device.
     Device,
+    /// The days.
+    History,
+    /// The event log.
+    Events,
     /// The gateway.
     Node,
     /// None of them.
@@ -78,7 +82,7 @@ pub(super) struct Banner {
 
 impl Banner {
     /// Reasons come from many rooms, with and without a full stop.
-    fn ended(mut self) -> Self {
+    pub(super) fn ended(mut self) -> Self {
         if self.text.ends_with(|last: char| !".!?".contains(last)) {
             self.text.push('.');
         }
@@ -188,6 +192,7 @@ fn banners(caller: &Caller, gateway: &Gateway, now: Wall) -> Vec<Banner> {
         });
     }
     banners.extend(stalled(gateway, now));
+    banners.extend(undated(gateway));
     banners.extend(store_trouble(gateway));
     if let Some(error) = &gateway.config.last_error {
         let since = long_stamp(gateway.config.loaded_at);
@@ -228,6 +233,19 @@ fn banners(caller: &Caller, gateway: &Gateway, now: Wall) -> Vec<Banner> {
         &gateway.config.warnings,
     ));
     banners
+}
+
+/// That nobody knows the time.
+fn undated(gateway: &Gateway) -> Option<Banner> {
+    let distrust = gateway.clock.distrust?;
+    Some(Banner {
+        class: "bad",
+        title: "The clock of this gateway is not set: times are counted from the start, nothing \
+                is written until it is."
+            .into(),
+        text: distrust.sentence().into(),
+        items: Vec::new(),
+    })
 }
 
 fn stalled(gateway: &Gateway, now: Wall) -> Option<Banner> {

@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 
 use super::query::{Key, Sort, Wanted};
 use crate::board::{Picture, Row};
+use crate::domain::device::Device;
 use crate::domain::status::Status;
 
 /// What was found.
@@ -58,10 +59,13 @@ fn is_wanted(row: &Row, wanted: &Wanted) -> bool {
         && wanted
             .status
             .is_none_or(|status| status == row.track.status)
-        && wanted
-            .tag
-            .as_ref()
-            .is_none_or(|tag| device.tags.contains(tag))
+        && fits(device, wanted)
+}
+
+/// Whether tag and text that are `wanted` fit the device.
+pub(super) fn fits(device: &Device, wanted: &Wanted) -> bool {
+    let has_tag = |tag| device.tags.contains(tag);
+    wanted.tag.as_ref().is_none_or(has_tag)
         && wanted.text.as_ref().is_none_or(|text| {
             contains(device.id.as_str(), text)
                 || contains(&device.name, text)
@@ -70,7 +74,7 @@ fn is_wanted(row: &Row, wanted: &Wanted) -> bool {
 }
 
 /// Whether `needle`, in lower case, is in `text`, whatever its case.
-fn contains(text: &str, needle: &str) -> bool {
+pub(super) fn contains(text: &str, needle: &str) -> bool {
     if text.is_ascii() && needle.is_ascii() {
         return text
             .as_bytes()

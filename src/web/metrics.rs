@@ -280,6 +280,17 @@ fn process_singles(gateway: &Gateway) -> Vec<Single> {
             refused,
         ),
         gauge(
+            "sitebeat_clock_trusted",
+            "Whether the wall clock is trusted; while not, nothing is written.",
+            flag(gateway.clock.distrust.is_none()),
+        ),
+        (
+            "sitebeat_clock_steps_total",
+            "counter",
+            "How often the wall clock was set.",
+            wide(gateway.clock.steps),
+        ),
+        gauge(
             "sitebeat_tasks",
             "Live asynchronous tasks.",
             wide(pulse.tasks as u64),

@@ -15,9 +15,11 @@ use super::access::Caller;
 use super::api::node::store_word;
 use super::fault::Fault;
 use super::frame::{Frame, Here, answer};
-use super::text::{DASH, ago, bytes, count, long_stamp, span};
-use crate::board::{Gateway, Picture};
+use super::history;
+use super::text::{DASH, ago, bytes, count, long_stamp, several, span};
+use crate::board::{ClockState, Gateway, Picture};
 use crate::domain::instant::Wall;
+use crate::domain::trust::Step;
 
 const PAGE_BYTES: usize = 8 << 10;
 
@@ -62,6 +64,11 @@ fn groups(caller: &Caller, picture: &Picture, now: Wall) -> Vec<Group> {
         probing(gateway, now),
         replies(gateway),
         keeping(gateway, now),
+        Group {
+            name: "Daily summaries",
+            facts: history::facts(&gateway.rollup),
+            notes: Vec::new(),
+        },
         configuration(gateway, now),
     ]
 }
@@ -81,6 +88,8 @@ fn about(caller: &Caller, gateway: &Gateway, now: Wall) -> Group {
             ("Region", gateway.region.clone()),
             ("Version", env!("CARGO_PKG_VERSION").to_owned()),
             ("Clock", long_stamp(now)),
+            ("Clock is trusted", trusted(&gateway.clock)),
+            ("Clock was set", clock_set(&gateway.clock)),
             ("Started", long_stamp(gateway.started_at)),
             ("Up for", span(Duration::from_secs(pulse.uptime_s))),
             ("Starts", count(gateway.boot.into())),
@@ -92,6 +101,33 @@ fn about(caller: &Caller, gateway: &Gateway, now: Wall) -> Group {
         ],
         notes: Vec::new(),
     }
+}
+
+/// Since when, where that turned after the start; a time from before trust was
+/// won would mean nothing.
+fn trusted(clock: &ClockState) -> String {
+    match (clock.distrust, clock.since) {
+        (None, None) => "yes".to_owned(),
+        (None, Some(since)) => format!("yes, since {}", long_stamp(since)),
+        (Some(_), _) => "no, times count from the start".to_owned(),
+    }
+}
+
+/// How often the clock was set, and how the last time.
+fn clock_set(clock: &ClockState) -> String {
+    let Some((Step { from, to }, _)) = clock.last_step else {
+        return "never".into();
+    };
+    let times = several(
+        usize::try_from(clock.steps).unwrap_or(usize::MAX),
+        "time",
+        "times",
+    );
+    format!(
+        "{times}, last from {} to {}",
+        long_stamp(from),
+        long_stamp(to)
+    )
 }
 
 fn probing(gateway: &Gateway, now: Wall) -> Group {

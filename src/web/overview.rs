@@ -120,8 +120,8 @@ struct RowView {
     /// Whether the bar is drawn here; else the style sheet draws the empty cell
     /// as a full bar without a fault.
     has_drawing: bool,
-    /// Whether the style sheet draws the ground of the bar.
-    is_full: bool,
+    /// Width of a bar that is not full yet.
+    width: Option<usize>,
     strokes: Vec<Stroke>,
     bar_title: String,
 }
@@ -179,7 +179,7 @@ fn look(picture: &Picture, caller: &Caller, wanted: &Wanted, now: Wall) -> Look 
 }
 
 /// The tags in use, the one filtered by among them.
-fn tags(picture: &Picture, wanted: &Wanted) -> Vec<String> {
+pub(super) fn tags(picture: &Picture, wanted: &Wanted) -> Vec<String> {
     let all: HashSet<&str, BuildHasherDefault<FnvHasher>> = picture
         .devices
         .values()
@@ -256,7 +256,7 @@ impl Overview {
 }
 
 /// `Devices 101 to 200 of 1 000`
-fn shown(first: usize, last: usize, total: usize) -> String {
+pub(super) fn shown(first: usize, last: usize, total: usize) -> String {
     match (last.saturating_sub(first), total) {
         (0, _) => String::new(),
         (n, total) if n == total => several(n, "device", "devices"),
@@ -372,12 +372,6 @@ impl RowView {
     fn of(row: Copied, now: Wall, is_long: bool) -> Self {
         let track = &row.track;
         let has_drawing = is_long || !row.bar.is_faultless();
-        let is_full = !is_long && row.bar.is_full();
-        let mut strokes = Vec::new();
-        if has_drawing {
-            strokes = row.bar.strokes();
-            strokes.retain(|stroke| !is_full || !stroke.class.is_empty());
-        }
         Self {
             status: track.status.word(),
             has_own_name: row.device.name != row.device.id.as_str(),
@@ -394,8 +388,8 @@ impl RowView {
             rtt: track.rtt_us.map_or_else(|| DASH.into(), rtt),
             missed: track.missed_count,
             has_drawing,
-            is_full,
-            strokes,
+            width: row.bar.width(),
+            strokes: row.bar.strokes(),
             bar_title: if is_long {
                 row.bar.title()
             } else {

@@ -11,6 +11,8 @@ use axum::http::Uri;
 
 use super::fault::Fault;
 use super::text::{query_value, quote};
+use crate::domain::day::Day;
+use crate::domain::device::DeviceId;
 use crate::domain::status::Status;
 
 /// Rows of one API answer.
@@ -136,7 +138,38 @@ impl Pairs {
         self.0.iter().any(|(own, _)| own == name)
     }
 
-    fn number(
+    /// The day that `name` has, if any.
+    pub(super) fn day(&self, name: &str) -> Result<Option<Day>, Fault> {
+        let day = self.get(name).map(|text| {
+            text.parse()
+                .map_err(|_| not_allowed(name, text, "a date such as 2026-03-12"))
+        });
+        day.transpose()
+    }
+
+    /// The device id that `name` has, if any; whether there is such a device is
+    /// another question.
+    pub(super) fn device(&self, name: &str) -> Result<Option<DeviceId>, Fault> {
+        let device = self.get(name).map(|text| {
+            text.parse().map_err(|_| {
+                let allowed = "1 to 21 letters, digits, dots, underscores and hyphens";
+                not_allowed(name, text, allowed)
+            })
+        });
+        device.transpose()
+    }
+
+    /// The number of an event that `name` has, if any.
+    pub(super) fn seq(&self, name: &str) -> Result<Option<u64>, Fault> {
+        if self.get(name).is_none() {
+            return Ok(None);
+        }
+        let number = self.number(name, 1, &(1..=usize::MAX))?;
+        Ok(u64::try_from(number).ok())
+    }
+
+    /// The number that `name` has, within `range`.
+    pub(super) fn number(
         &self,
         name: &str,
         default: usize,
@@ -234,7 +267,7 @@ impl Wanted {
     }
 }
 
-fn not_allowed(name: &str, value: &str, allowed: &str) -> Fault {
+pub(super) fn not_allowed(name: &str, value: &str, allowed: &str) -> Fault {
     let value = quote(value, 40);
     Fault::bad_request(format!(
         "{name} = \u{201c}{value}\u{201d} is not allowed; allowed: {allowed}."

@@ -1,4 +1,5 @@
-//! What a person asks of the flows: probe a device now, read the settings again.
+//! What a person asks of the flows: probe a device now, read the settings again,
+//! summarise a day again.
 //!
 //! Floor 3. API and forms call this after a [`super::access::Permit`] was given.
 //! A wish never waits in line: where the flows are busy, the asker is told.
@@ -10,7 +11,8 @@ use tokio::sync::oneshot;
 
 use super::Front;
 use super::fault::Fault;
-use crate::board::command::Command;
+use crate::board::command::{Command, NotRolledUp, RolledUp};
+use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Outcome;
 
@@ -19,6 +21,9 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// How long reading the settings may take.
 const RELOAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long summarising a day by hand may take: thousands of devices' raw is read.
+const ROLLUP_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Asks the device named `name` now.
 pub(super) async fn probe(front: &Front, name: &str) -> Result<(DeviceId, Outcome), Fault> {
@@ -47,6 +52,21 @@ pub(super) async fn reload(front: &Front) -> Result<(), Fault> {
     wait(result, RELOAD_TIME_MAX)
         .await?
         .map_err(|why| Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why))
+}
+
+/// Has a finished day summarised again.
+pub(super) async fn rollup(front: &Front, day: Day) -> Result<RolledUp, Fault> {
+    let (answer, result) = oneshot::channel();
+    send(front, Command::Rollup { day, answer })?;
+    wait(result, ROLLUP_TIME_MAX).await?.map_err(|why| {
+        let detail = format!("Not now: {why}.");
+        match why {
+            NotRolledUp::Failed { .. } => Fault::unavailable(detail),
+            NotRolledUp::NotOver { .. }
+            | NotRolledUp::NoRaw { .. }
+            | NotRolledUp::Running { .. } => Fault::new(StatusCode::CONFLICT, detail),
+        }
+    })
 }
 
 fn send(front: &Front, command: Command) -> Result<(), Fault> {

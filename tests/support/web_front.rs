@@ -17,8 +17,14 @@ use sitebeat::domain::heartbeat::{Miss, NoData, Occasion, Outcome, Sample};
 use sitebeat::domain::instant::{Mono, Wall};
 use sitebeat::domain::status::{Status, Track};
 use sitebeat::ping;
+use sitebeat::store::EventPage;
 use sitebeat::web::{InForce, Shared};
 use tokio::sync::mpsc;
+
+#[path = "web_days.rs"]
+pub(crate) mod web_days;
+
+use web_days::{log_of, rows_of};
 
 /// The moment at which all tests look.
 pub(crate) const NOW: &str = "2026-03-12T14:02:11.000Z";
@@ -111,10 +117,31 @@ pub(crate) fn empty() -> Front {
         gateway.pulse.tasks = 9;
         gateway.pulse.uptime_s = 90_061;
     });
+    over(board)
+}
+
+/// A front over this picture, with made-up days and events.
+fn over(board: Arc<Board>) -> Front {
     let clock = Arc::new(HeldClock(Mutex::new(now())));
     let (sender, commands) = mpsc::channel(WAITING_MAX);
+    let [known, logs] = [&board, &board].map(Arc::clone);
     let shared = Shared {
         board,
+        summaries: Arc::new(move |from, to, device, each| {
+            rows_of(&known, (from, to), device, each);
+            Ok(())
+        }),
+        events: Arc::new(move |device, before, limit| {
+            let events = if logs.look().devices.is_empty() {
+                Vec::new()
+            } else {
+                log_of(device, before, limit)
+            };
+            Ok(EventPage {
+                events,
+                older: None,
+            })
+        }),
         heartbeats: Arc::new(|device, day| Ok(day_of(device, day))),
         commands: sender,
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -144,6 +171,7 @@ pub(crate) fn site() -> Front {
         let old: DeviceId = "old-9".parse().unwrap();
         let row = picture.devices.get_mut(&old).unwrap();
         Arc::make_mut(&mut row.device).enabled = false;
+        picture.gateway.rollup.last_final = Some("2026-03-11".parse().unwrap());
     });
     front
 }

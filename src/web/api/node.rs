@@ -6,8 +6,9 @@
 use serde::Serialize;
 
 use super::shape::{Counts, Time};
-use crate::board::{ConfigState, Picture, ProbeState, StoreState};
+use crate::board::{ClockState, ConfigState, Picture, ProbeState, StoreState};
 use crate::domain::instant::Wall;
+use crate::domain::trust::Distrust;
 use crate::web::InForce;
 
 /// `GET node`
@@ -109,11 +110,28 @@ struct Uplink {
     bytes_down_today: u64,
 }
 
+/// The clock. Until it is trusted, times count from 1970.
 #[derive(Debug, Serialize)]
 struct Clock {
     now: Time,
     zone: &'static str,
     started_at: Time,
+    trusted: bool,
+    /// When trust was won or lost; null: as at the start.
+    since: Option<Time>,
+    /// Why it is not trusted.
+    reason: Option<&'static str>,
+    steps: u64,
+    last_step: Option<LastStep>,
+}
+
+/// How the clock was set last.
+#[derive(Debug, Serialize)]
+struct LastStep {
+    from: Time,
+    to: Time,
+    offset_ms: i64,
+    source: &'static str,
 }
 
 impl Node {
@@ -141,11 +159,7 @@ impl Node {
             probe: Probe::of(&gateway.probe),
             store: Store::of(&gateway.store),
             uplink: Uplink::off(),
-            clock: Clock {
-                now: Time(now),
-                zone: "UTC",
-                started_at: Time(gateway.started_at),
-            },
+            clock: Clock::of(&gateway.clock, gateway.started_at, now),
         }
     }
 }
@@ -212,6 +226,27 @@ impl Store {
             lost_samples: figures.lost_samples,
             events: figures.events,
             mended: state.mended.clone(),
+        }
+    }
+}
+
+impl Clock {
+    fn of(state: &ClockState, started_at: Wall, now: Wall) -> Self {
+        let last_step = state.last_step.map(|(step, source)| LastStep {
+            from: Time(step.from),
+            to: Time(step.to),
+            offset_ms: step.to.millis().saturating_sub(step.from.millis()),
+            source,
+        });
+        Self {
+            now: Time(now),
+            zone: "UTC",
+            started_at: Time(started_at),
+            trusted: state.distrust.is_none(),
+            since: state.since.map(Time),
+            reason: state.distrust.map(Distrust::sentence),
+            steps: state.steps,
+            last_step,
         }
     }
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::board;
+use crate::board::{self, command};
 use crate::config::settings::ThresholdValue;
+use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::{Occasion, Outcome};
 use crate::domain::instant::Wall;
@@ -112,6 +113,14 @@ pub(super) struct Probed {
     reason: Option<&'static str>,
 }
 
+/// `POST rollup`
+#[derive(Debug, Serialize)]
+pub(super) struct RolledUp {
+    day: String,
+    rows_changed: usize,
+    rows_kept: usize,
+}
+
 /// `POST reload`
 #[derive(Debug, Serialize)]
 pub(super) struct Reloaded {
@@ -207,6 +216,16 @@ impl Sample {
             recheck: sample.occasion == Occasion::Recheck,
             first_look: sample.occasion == Occasion::FirstLook,
             on_demand: sample.occasion == Occasion::OnDemand,
+        }
+    }
+}
+
+impl RolledUp {
+    pub(super) fn of(day: Day, done: command::RolledUp) -> Self {
+        Self {
+            day: day.to_string(),
+            rows_changed: done.rows_changed,
+            rows_kept: done.rows_kept,
         }
     }
 }

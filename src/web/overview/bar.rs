@@ -1,7 +1,7 @@
 //! The small bar of a device's recent heartbeats.
 //!
-//! Floor 3. One SVG path per kind; the style sheet dashes it into one tick per
-//! heartbeat, so thirty equal ones take as few bytes as one.
+//! Floor 3. The style sheet draws the ground, one tick per heartbeat, and dashes
+//! the one SVG path per kind of fault over it: a bar without a fault takes no path.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,12 @@ use crate::web::text::put;
 /// Width of one tick and the gap after it, in pixels, as in the style sheet.
 const STEP: usize = 3;
 
-/// The kinds, with their class in the style sheet and their word.
+/// The kinds, with their class in the style sheet and their word. Replies are not
+/// drawn here, and a stroke without a class is of misses: most are.
 const KINDS: [(&str, &str); 4] = [
     ("", "replied"),
     ("d", "slow"),
-    ("x", "missed"),
+    ("", "missed"),
     ("n", "without data"),
 ];
 
@@ -31,7 +32,7 @@ pub(super) struct Bar {
 /// All ticks of one kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stroke {
-    /// Class in the style sheet.
+    /// Class in the style sheet; empty for misses.
     pub(super) class: &'static str,
     /// Path data.
     pub(super) path: String,
@@ -49,28 +50,24 @@ impl Bar {
         Self { kinds, length }
     }
 
-    /// One stroke per kind that occurs; the newest tick is at the right end. The
-    /// first is their ground, from end to end; the others are drawn over it.
+    /// Its width in pixels; `None` where it is full. The style sheet draws so much
+    /// ground, as if every heartbeat had been answered in time.
+    pub(super) fn width(&self) -> Option<usize> {
+        (self.length < RECENT_MAX).then_some(self.length * STEP)
+    }
+
+    /// One stroke per kind that occurs beside replies, drawn over the ground; the
+    /// newest tick is at the right end.
     pub(super) fn strokes(&self) -> Vec<Stroke> {
-        if self.length == 0 {
-            return Vec::new();
-        }
         let mut paths: [String; KINDS.len()] = Default::default();
-        let mut at = (RECENT_MAX - self.length) * STEP;
-        let mut all = String::new();
-        put(&mut all, format_args!("M{at} 6h{}", self.length * STEP));
+        let mut at = 0;
         for run in self.held().chunk_by(|a, b| a == b) {
             let width = run.len() * STEP;
             let kind = run.first().copied().unwrap_or_default();
-            if let Some(path) = paths.get_mut(usize::from(kind)) {
+            if let Some(path) = paths.get_mut(usize::from(kind)).filter(|_| kind > 0) {
                 put(path, format_args!("M{at} 6h{width}"));
             }
             at += width;
-        }
-        // Ground that another kind covers from end to end is not drawn.
-        let is_covered = paths.iter().skip(1).any(|path| *path == all);
-        if let Some(first) = paths.first_mut() {
-            *first = if is_covered { String::new() } else { all };
         }
         KINDS
             .iter()
@@ -80,14 +77,9 @@ impl Bar {
             .collect()
     }
 
-    /// Whether it runs from end to end, so that the style sheet can draw its ground.
-    pub(super) fn is_full(&self) -> bool {
-        self.length == RECENT_MAX
-    }
-
     /// Whether the bar is full and every heartbeat in it was answered in time.
     pub(super) fn is_faultless(&self) -> bool {
-        self.is_full() && self.kinds == [0; RECENT_MAX]
+        self.length == RECENT_MAX && self.kinds == [0; RECENT_MAX]
     }
 
     /// `28 replied, 2 missed`, for those who hover or listen.
@@ -157,19 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn equal_heartbeats_are_one_stroke() {
-        assert_eq!(drawn(&"+".repeat(30)), " M0 6h90");
-        assert_eq!(drawn(&"+".repeat(40)), " M0 6h90");
+    fn equal_heartbeats_are_one_stroke_and_replies_none() {
+        assert_eq!(drawn(&"+".repeat(30)), "");
+        assert_eq!(drawn(&"-".repeat(40)), " M0 6h90");
+        assert_eq!([bar("+++").width(), bar("").width()], [Some(9), Some(0)]);
+        assert_eq!(bar(&"+".repeat(40)).width(), None);
     }
 
     #[test]
     fn the_newest_is_at_the_right_end() {
-        assert_eq!(drawn("+-"), " M84 6h6 | x M87 6h3");
-        assert_eq!(
-            drawn("?s++-s"),
-            " M72 6h18 | d M75 6h3M87 6h3 | x M84 6h3 | n M72 6h3"
-        );
-        assert_eq!(drawn("--"), "x M84 6h6");
+        assert_eq!(drawn("+-"), " M3 6h3");
+        assert_eq!(drawn("?s++-s"), "d M3 6h3M15 6h3 |  M12 6h3 | n M0 6h3");
         assert_eq!(drawn(""), "");
     }
 
