@@ -20,9 +20,12 @@ use crate::ping::fleet::Fleet;
 pub mod check;
 pub mod cli;
 pub mod exit;
+pub mod export;
 pub mod logging;
 pub mod opening;
+mod owner;
 mod page;
+mod rollup;
 pub mod roster;
 pub mod run;
 mod signals;
@@ -50,8 +53,8 @@ pub fn main() -> ExitCode {
         flags: Vec::new(),
     };
     let levels = std::env::var("RUST_LOG").ok();
-    let log = (invocation.command != Command::Check)
-        .then(|| logging::start(invocation.log_format, levels.as_deref()));
+    let has_log = !matches!(invocation.command, Command::Check | Command::Export(_));
+    let log = has_log.then(|| logging::start(invocation.log_format, levels.as_deref()));
     match obey(&invocation, request) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -75,6 +78,8 @@ fn tell(failure: &Failure, format: LogFormat, log: Option<Log>) {
 fn obey(invocation: &Invocation, request: Request) -> Result<(), Failure> {
     let fleet = match invocation.command {
         Command::Check => return check::check(&request, &mut std::io::stdout().lock()),
+        Command::Export(wish) => return export::export(&request, &wish),
+        Command::Rollup(wish) => return rollup::rollup(&request, wish.day),
         Command::Run => None,
         Command::Simulate(fleet) => Some(fleet),
     };

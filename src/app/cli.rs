@@ -18,6 +18,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::config::Environment;
+use crate::domain::day::Day;
+use crate::domain::device::DeviceId;
 
 /// The variable that chooses the environment where `--env` does not.
 pub const ENV_VARIABLE: &str = "SITEBEAT_ENV";
@@ -32,6 +34,7 @@ Examples:
   sitebeat run --config /etc/sitebeat --env prod
   sitebeat check --config site.toml         name every fault before a restart
   sitebeat simulate --devices 500           look around without a network or privilege
+  sitebeat export daily --from 2026-03-01   summaries of a stopped gateway as CSV
 
 Every key of the configuration can be set by SITEBEAT__SECTION__KEY, for example
 SITEBEAT__WEB__LISTEN=0.0.0.0:8080; config/default.toml explains them all.";
@@ -68,6 +71,68 @@ pub enum Command {
     Check,
     /// Run against a simulated GSM fleet: no network is probed, no privilege needed
     Simulate(Simulation),
+    /// Print summaries, heartbeats or events of a store that no process runs on
+    Export(Export),
+    /// Summarise days of a store that no process runs on
+    Rollup(HandRollup),
+}
+
+/// What to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub struct Export {
+    /// Which records
+    #[arg(value_enum)]
+    pub what: ExportWhat,
+    /// First day, UTC [default: the oldest]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    pub from: Option<Day>,
+    /// Last day, UTC, included [default: the newest]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    pub to: Option<Day>,
+    /// Of this device alone
+    #[arg(long, value_name = "ID", value_parser = device)]
+    pub device: Option<DeviceId>,
+    /// How records look
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub format: ExportFormat,
+}
+
+/// Which records to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportWhat {
+    /// One summary row per day and device
+    Daily,
+    /// Heartbeats as they were kept
+    Raw,
+    /// The event log
+    Events,
+}
+
+/// How records look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Comma-separated values with a header (RFC 4180); null is an empty field
+    #[default]
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+}
+
+/// Which day to summarise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub struct HandRollup {
+    /// The day, UTC [default: every day whose heartbeats are there]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
+    pub day: Option<Day>,
+}
+
+fn day(text: &str) -> Result<Day, String> {
+    text.parse()
+        .map_err(|_| "must be a day such as 2026-03-12".to_owned())
+}
+
+fn device(text: &str) -> Result<DeviceId, String> {
+    text.parse::<DeviceId>().map_err(|fault| fault.to_string())
 }
 
 /// A fleet to simulate.
@@ -203,7 +268,9 @@ mod tests {
     fn a_fleet_has_a_size_and_a_seed() {
         let fleet = |arguments: &str| match of(arguments).unwrap().command {
             Command::Simulate(fleet) => (fleet.devices, fleet.seed),
-            Command::Run | Command::Check => panic!("{arguments}"),
+            other @ (Command::Run | Command::Check | Command::Export(_) | Command::Rollup(_)) => {
+                panic!("{arguments}: {other:?}")
+            }
         };
         assert_eq!(fleet("simulate"), (50, 1));
         assert_eq!(fleet("simulate --seed 7 --devices 100000"), (100_000, 7));
@@ -221,6 +288,12 @@ mod tests {
             "simulate --seed -1",
             "run --devices 5",
             "run extra",
+            "export",
+            "export weekly",
+            "export daily --from 2026-3-1",
+            "export raw --device a/b",
+            "export events --format xml",
+            "rollup --day yesterday",
         ] {
             assert_eq!(of(wrong).unwrap_err().exit_code(), 2, "{wrong}");
         }
@@ -246,8 +319,14 @@ mod tests {
 
     #[test]
     fn help_reads_well() {
-        let pages =
-            ["--help", "-h", "simulate --help"].map(|wish| of(wish).unwrap_err().to_string());
+        let pages = [
+            "--help",
+            "-h",
+            "simulate --help",
+            "export --help",
+            "rollup --help",
+        ]
+        .map(|wish| of(wish).unwrap_err().to_string());
         insta::assert_snapshot!(pages.join("\n----\n"));
     }
 
