@@ -285,7 +285,11 @@ impl From<io::Error> for Stop {
 
 impl From<csv::Error> for Stop {
     fn from(fault: csv::Error) -> Self {
-        io::Error::from(fault).into()
+        // The crate's own way to an io::Error forgets which kind it was.
+        if let csv::ErrorKind::Io(fault) = fault.kind() {
+            return io::Error::from(fault.kind()).into();
+        }
+        Self::Failed(Failure::Running(format!("cannot print: {fault}")))
     }
 }
 
@@ -299,6 +303,45 @@ impl From<ReadError> for Stop {
 mod tests {
     use super::*;
     use crate::domain::daily::{CALC_VERSION, Figures, Summary};
+
+    /// Standard output whose reader has gone.
+    struct ClosedPipe;
+
+    impl Write for ClosedPipe {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn reader_that_has_gone_ends_the_export_cleanly_in_either_format() {
+        for format in [ExportFormat::Csv, ExportFormat::Jsonl] {
+            let wish = Export {
+                what: ExportWhat::Raw,
+                from: None,
+                to: None,
+                device: None,
+                format,
+            };
+            let mut lines = Lines::begin(ClosedPipe, &wish).ok().unwrap();
+            // More than any buffer between holds.
+            let row = RawRow {
+                device_id: "D7",
+                at: String::new(),
+                outcome: "missed",
+                rtt_ms: None,
+                status: "online",
+                reason: None,
+                recheck: false,
+            };
+            let added = (0..10_000).try_for_each(|_| lines.add(&row));
+            assert!(matches!(added, Err(Stop::PipeClosed)), "{format:?}");
+        }
+    }
 
     fn columns_of(row: &impl Serialize) -> Vec<String> {
         let mut writer = csv::Writer::from_writer(Vec::new());
