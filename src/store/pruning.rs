@@ -34,6 +34,8 @@ impl Store {
             let raw = self.raw.lock();
             (raw.days(), raw.now)
         };
+        // What is asked for is not of the future, whenever this store was last used.
+        let now = now.max(events_from).max(heartbeat_from);
         let raw_days = raw_days.map_err(|fault| failed("list the days of raw", fault.into()))?;
         let reach = Reach {
             events_from,
