@@ -19,6 +19,7 @@
 use std::error::Error as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub mod fault;
 pub mod inventory;
@@ -36,6 +37,8 @@ mod url;
 pub use fault::Faults;
 use inventory::Inventory;
 use settings::Settings;
+
+use crate::domain::device::Device;
 
 /// Where the configuration is to be taken from.
 #[derive(Clone, Debug, Default)]
@@ -121,9 +124,22 @@ pub fn load(request: &Request) -> Result<Loaded, Faults> {
 ///
 /// All faults of both at once, those of the inventory last.
 pub fn load_with_inventory(request: &Request) -> Result<(Loaded, Inventory), Faults> {
+    reload_with_inventory(request, &[])
+}
+
+/// [`load_with_inventory`] while devices are watched: [`inventory::read_again`]
+/// says what becomes of those whose rows are refused.
+///
+/// # Errors
+///
+/// As [`load_with_inventory`].
+pub fn reload_with_inventory(
+    request: &Request,
+    watched: &[Arc<Device>],
+) -> Result<(Loaded, Inventory), Faults> {
     let (loaded, mut faults) = gather(request, Path::new(DEFAULT_FOLDER));
     // Also where the settings have faults: whoever mends them wants to know all.
-    let inventory = inventory::read(&loaded.settings);
+    let inventory = inventory::read_again(&loaded.settings, watched);
     match inventory {
         Ok(inventory) if faults.is_empty() => return Ok((loaded, inventory)),
         Ok(_) => {}

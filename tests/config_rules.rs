@@ -182,8 +182,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[web]\nadmin_token = ''",
-        "web.admin_token = (secret) must be 1 to 1024 bytes",
+        "web.admin_token = (secret) must be 1 to 1024 letters",
     ),
+    ("[web]\nadmin_token = 'schlüssel'", "signs of ASCII"),
+    ("[web]\nviewer_token = 'two words'", "without spaces"),
     ("[web]\ntrusted_proxies = ['x']", "is a name"),
     (
         "[central]\nredis_url = []",
@@ -287,7 +289,20 @@ fn what_is_allowed_but_looks_wrong_is_a_warning() {
     assert!(warnings(open).contains("anyone there can read the page"));
     assert_eq!(warnings(&format!("{open}viewer_token = 'v'")), "");
     assert_eq!(warnings("[web]\nlisten = '127.9.9.9:0'"), "");
-    assert!(warnings("[uplink]\nurl = 'mqtt://b'").contains("nothing is sent"));
+    let open = "[uplink]\nurl = 'mqtt://b'\nusername = 'u'\npassword = 'p'";
+    assert!(
+        warnings(open).contains("use mqtts://"),
+        "{}",
+        warnings(open)
+    );
+    assert_eq!(
+        warnings("[uplink]\nurl = 'mqtt://127.0.0.1:1883'\nusername = 'u'\npassword = 'p'"),
+        ""
+    );
+    assert_eq!(
+        warnings("[uplink]\nurl = 'mqtts://b'\nusername = 'u'\npassword = 'p'"),
+        ""
+    );
     assert!(warnings("[path]\ntargets = ['10.0.0.1']").contains("path.targets"));
     assert!(warnings("[web]\nadmin_token = 'a'\nviewer_token = 'a'").contains("are the same"));
     assert!(warnings("[probe]\ndegraded_rtt_ms = 5000").contains("no device can be degraded"));

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use sitebeat::config::inventory::{self, DEVICES_MAX, Inventory, InventoryError, NOTES_MAX};
 use sitebeat::config::settings::{ProbeRules, Settings};
@@ -164,10 +165,42 @@ fn bad_rows_are_named_and_good_rows_run() {
         content.extend_from_slice(row.as_bytes());
         content.push(b'\n');
     }
-    content.extend_from_slice(b"d14,10.0.0.2,caf\xe9\nlast,10.0.0.3,ok\n");
+    content
+        .extend_from_slice(b"d\xe914,10.0.0.2\nd15,10.0.0.\xe9,\nlast,10.0.0.3,caf\xe9,,a;\xe9\n");
     let read = csv(content);
     assert_eq!(ids(&read), ["good", "last"]);
-    insta::assert_snapshot!(read.refused.join("\n"));
+    assert_eq!(device(&read, "last").name, "caf\u{fffd}");
+    assert_eq!(device(&read, "last").tags, ["a", "\u{fffd}"]);
+    insta::assert_snapshot!([read.refused, read.warnings].concat().join("\n"));
+}
+
+#[test]
+fn an_old_row_stays_while_its_new_one_is_refused_or_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("devices.csv");
+    let before = rows("a,10.0.0.1\nb,10.0.0.2,Old,,,a\nc,10.0.0.3\n").devices;
+    let before: Vec<_> = before.into_iter().map(Arc::new).collect();
+    let again = |text: &str| {
+        fs::write(&path, format!("{HEADER}{text}")).unwrap();
+        inventory::read_again(&settings(&path), &before).unwrap()
+    };
+    let read = again("b,10.0.0\na,10.0.0.9\nnew,10.0.0\n");
+    assert_eq!(ids(&read), ["a", "b"]);
+    assert_eq!(device(&read, "a").address.to_string(), "10.0.0.9");
+    assert_eq!(device(&read, "b").name, "Old");
+    assert_eq!(device(&read, "b").parent.unwrap().as_str(), "a");
+    let stays = |sentence: &String| sentence.ends_with("; the old row stays in force");
+    assert!(stays(&read.refused[0]) && !stays(&read.refused[1]));
+    // A good row of the same id counts, wherever it stands.
+    let read = again("b,10.0.0\nb,10.0.0.8\na,10.0.0.1\nc,10.0.0.3\n");
+    assert_eq!(device(&read, "b").address.to_string(), "10.0.0.8");
+    assert!(!stays(&read.refused[0]) && read.warnings.is_empty());
+    for unread in ["c c,10.0.0.3\n", "\"c,10.0.0.3\n", ",10.0.0.3\n"] {
+        let read = again(&format!("b,10.0.0.2\n{unread}"));
+        assert_eq!(ids(&read), ["b", "a", "c"], "{unread}");
+        assert!(read.warnings[0].contains("names no a, c"), "{read:?}");
+    }
+    assert_eq!(ids(&again("b,10.0.0.2\n")), ["b"]);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! The devices of the site, from their file.
 //!
-//! Floor 1. `config::load_with_inventory` calls [`read`] at the start, at each
-//! reload and when [`fingerprint`] shows that the file has changed.
+//! Floor 1. `config::load_with_inventory` calls [`read`] at the start;
+//! `config::reload_with_inventory` calls [`read_again`] at each reload and when
+//! [`fingerprint`] shows that the file has changed.
 //!
 //! # Invariants
 //!
-//! - A bad row costs that row alone, and is named with file, line and reason.
+//! - A bad row costs that row alone, and is named with file, line and reason. It
+//!   takes no device out of the watch that was in it.
 //! - Ids are unique, parents are devices of the same inventory without cycles,
 //!   profiles exist.
 //! - Names are not looked up: an address is a literal.
@@ -15,6 +17,7 @@ use std::hash::Hasher;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::file;
@@ -41,7 +44,7 @@ pub const BUILT_IN: &str = "the built-in devices 127.0.0.1 to 127.0.0.5";
 /// What an inventory file holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// The good rows, in the order of the file.
+    /// The good rows, in the order of the file, then the old rows that stay.
     pub devices: Vec<Device>,
     /// The bad rows, one sentence each with file, line and reason; at most
     /// [`NOTES_MAX`] and one that counts the rest.
@@ -74,6 +77,16 @@ pub enum InventoryError {
 /// Reads the inventory that the settings name. Where none is named and
 /// `config/devices.csv` is not there, these are 127.0.0.1 to 127.0.0.5.
 pub fn read(settings: &Settings) -> Result<Inventory, InventoryError> {
+    read_again(settings, &[])
+}
+
+/// [`read`], while the devices of `before` are watched: one whose row is refused
+/// now stays as it was, and so does one that is in no row while the id of a refused
+/// row cannot be read. The sentences about them say so.
+pub fn read_again(
+    settings: &Settings,
+    before: &[Arc<Device>],
+) -> Result<Inventory, InventoryError> {
     let path = settings.inventory.file.as_path();
     let bytes = match file::bytes(path, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
@@ -85,7 +98,7 @@ pub fn read(settings: &Settings) -> Result<Inventory, InventoryError> {
             return Err(InventoryError::Unreadable { path, source });
         }
     };
-    let mut roll = Roll::new(path, &settings.profiles);
+    let mut roll = Roll::new(path, &settings.profiles, before);
     let extension = path.extension().unwrap_or_default();
     if extension.eq_ignore_ascii_case("toml") {
         toml_rows::read(&bytes, &mut roll)?;

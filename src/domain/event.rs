@@ -101,6 +101,20 @@ pub enum FailureCode {
     StoreDamaged,
     /// A day could not be summarised, tries are used up.
     RollupFailed,
+    /// These events were passed over: the outbox was full, or their time was up
+    /// while the uplink was off.
+    OutboxGap {
+        /// The first number that is missing.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
+    /// The broker does not take a message; it is kept aside.
+    MessageRefused,
+    /// Another client uses our client id.
+    ClientIdConflict,
+    /// A certificate ends soon, has ended, or cannot be read.
+    Certificate,
 }
 
 /// One durable step of the store: what becomes true together, or not at all.
@@ -172,6 +186,10 @@ impl FailureCode {
             Self::RawLost => "RAW_LOST",
             Self::StoreDamaged => "STORE_DAMAGED",
             Self::RollupFailed => "ROLLUP_FAILED",
+            Self::OutboxGap { .. } => "OUTBOX_GAP",
+            Self::MessageRefused => "MESSAGE_REFUSED",
+            Self::ClientIdConflict => "CLIENT_ID_CONFLICT",
+            Self::Certificate => "CERTIFICATE",
         }
     }
 }

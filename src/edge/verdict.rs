@@ -156,7 +156,11 @@ mod tests {
                     FailureCode::SendFailed => 's',
                     FailureCode::RawLost
                     | FailureCode::StoreDamaged
-                    | FailureCode::RollupFailed => panic!("{failure:?}"),
+                    | FailureCode::RollupFailed
+                    | FailureCode::OutboxGap { .. }
+                    | FailureCode::MessageRefused
+                    | FailureCode::ClientIdConflict
+                    | FailureCode::Certificate => panic!("{failure:?}"),
                 },
                 _ => '.',
             }

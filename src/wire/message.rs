@@ -11,13 +11,19 @@
 //!   and node names of 16 characters.
 
 mod daily;
+mod metrics;
+mod node;
+mod upward;
 
 use serde::{Serialize, Serializer};
 
 pub use daily::{DailyJson, SiteDailyJson};
+pub use metrics::{Metrics, metrics};
+pub use node::{NodeHeartbeat, NodeHeartbeatJson, node_gone, node_heartbeat};
+pub use upward::{Applied, applied, with_central_ack};
 
 use crate::domain::device::DeviceId;
-use crate::domain::event::{Event, Failure, News};
+use crate::domain::event::{Event, Failure, FailureCode, News};
 use crate::domain::instant::Wall;
 use crate::domain::status::{Liveness, Status};
 
@@ -173,6 +179,10 @@ struct ErrorJson {
     error_message: String,
     retryable: bool,
     failed_at: Time,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<u64>,
 }
 
 impl Data {
@@ -204,12 +214,19 @@ impl Data {
 
 impl ErrorJson {
     fn of(failure: &Failure) -> Self {
+        let missing = if let FailureCode::OutboxGap { from, to } = failure.code {
+            Some((from, to))
+        } else {
+            None
+        };
         Self {
             failed_stage: failure.stage.word(),
             error_code: failure.code.word(),
             error_message: failure.message.chars().take(MESSAGE_CHARS_MAX).collect(),
             retryable: failure.retryable,
             failed_at: Time(failure.failed_at),
+            from: missing.map(|(from, _)| from),
+            to: missing.map(|(_, to)| to),
         }
     }
 }

@@ -26,11 +26,7 @@ pub(super) fn about(settings: &Settings, written: &Written) -> Vec<String> {
                 .into(),
         );
     }
-    if settings.uplink.url.is_some() {
-        warnings.push(
-            "uplink.url is set, but this version has no uplink: nothing is sent upstream".into(),
-        );
-    }
+    warnings.extend(open_secrets(settings));
     if !settings.path_targets.is_empty() {
         warnings.push(
             "path.targets is set, but this version does not watch the path: nothing is sent to them"
@@ -47,6 +43,20 @@ pub(super) fn about(settings: &Settings, written: &Written) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// A password that goes over the network as it is, unless that is this machine.
+fn open_secrets(settings: &Settings) -> Option<String> {
+    let uplink = &settings.uplink;
+    let rest = uplink.url.as_deref()?.strip_prefix("mqtt://")?;
+    let is_here = ["localhost", "127.", "[::1]"]
+        .iter()
+        .any(|here| rest.starts_with(here));
+    (uplink.password.is_some() && !is_here).then(|| {
+        "uplink.url is mqtt:// and uplink.password is set: anyone on the way can read it; use mqtts:// \
+         and uplink.ca_file"
+            .to_owned()
+    })
 }
 
 fn never_degraded(section: &str, rules: &ProbeRules) -> Option<String> {

@@ -8,6 +8,7 @@
 //!
 //! - The first line that is neither blank nor a comment names the columns.
 //! - Every later one is a row, admitted or refused.
+//! - A byte that is not UTF-8 costs the text of a name or tag, elsewhere the row.
 
 use super::InventoryError;
 use super::row::{Column, Roll, Row};
@@ -202,7 +203,17 @@ fn row(line: usize, cells: &[Vec<u8>], columns: &[Option<Column>], roll: &mut Ro
             (Some(Some(column)), Ok(cell)) => row.set(*column, cell),
             (Some(Some(column)), Err(_)) => {
                 row.set(*column, &String::from_utf8_lossy(cell));
-                why = Some(format!("{} is not UTF-8", column.word()));
+                let what = format!("{} is not UTF-8", column.word());
+                if matches!(column, Column::Name | Column::Tags) {
+                    roll.warn(
+                        line,
+                        &format!(
+                            "{what}: what cannot be read shows as \u{fffd}; save the file as UTF-8"
+                        ),
+                    );
+                } else {
+                    why = Some(format!("{what}: save the file as UTF-8"));
+                }
             }
             (Some(None), _) => {}
             (None, _) if cell.is_empty() => {}

@@ -141,7 +141,8 @@ pub(super) fn zones(devices: &[Device], path: &Path, warnings: &mut Notes) {
     }
 }
 
-fn listed(ids: impl Iterator<Item = DeviceId>) -> String {
+/// The first ids of a sentence, and how many more there are.
+pub(super) fn listed(ids: impl Iterator<Item = DeviceId>) -> String {
     let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
     let first: Vec<&str> = ids.iter().take(LISTED_MAX).map(String::as_str).collect();
     let more = ids.len() - first.len();

@@ -5,13 +5,16 @@
 //! # Invariants
 //!
 //! - The first of two rows with one id is the one that runs.
+//! - A device that was there before goes only where the file says so: as long as
+//!   its row is refused, or may be one whose id cannot be read, its old row stays.
 //! - Nothing here grows beyond [`DEVICES_MAX`] and [`NOTES_MAX`], whatever the
 //!   file holds.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::family::{self, Child};
+use super::family::{self, Child, listed};
 use super::{DEVICES_MAX, Inventory, NOTES_MAX};
 use crate::config::fault::{nearest, shown};
 use crate::config::rule;
@@ -56,9 +59,16 @@ pub(super) struct Row {
 pub(super) struct Roll<'a> {
     path: &'a Path,
     profiles: &'a BTreeMap<String, ProbeRules>,
+    /// The devices in force until now.
+    before: BTreeMap<DeviceId, &'a Device>,
     devices: Vec<Device>,
     lines: BTreeMap<DeviceId, usize>,
     children: Vec<Child>,
+    /// Of those in force, the first refused row of each: its line, and its place
+    /// among the sentences.
+    refused_of: BTreeMap<DeviceId, (usize, usize)>,
+    /// The first refused row whose id cannot be read.
+    unread_id: Option<usize>,
     refused: Notes,
     warnings: Notes,
 }
@@ -123,13 +133,20 @@ impl Row {
 }
 
 impl<'a> Roll<'a> {
-    pub(super) fn new(path: &'a Path, profiles: &'a BTreeMap<String, ProbeRules>) -> Self {
+    pub(super) fn new(
+        path: &'a Path,
+        profiles: &'a BTreeMap<String, ProbeRules>,
+        before: &'a [Arc<Device>],
+    ) -> Self {
         Self {
             path,
             profiles,
+            before: before.iter().map(|old| (old.id, &**old)).collect(),
             devices: Vec::new(),
             lines: BTreeMap::new(),
             children: Vec::new(),
+            refused_of: BTreeMap::new(),
+            unread_id: None,
             refused: Notes::default(),
             warnings: Notes::default(),
         }
@@ -163,6 +180,14 @@ impl<'a> Roll<'a> {
     /// Notes why a row gives no device.
     pub(super) fn refuse(&mut self, row: &Row, why: &str) {
         let (path, line) = (self.path.display(), row.line);
+        match row.id.parse::<DeviceId>() {
+            Ok(id) if self.before.contains_key(&id) => {
+                let place = self.refused.list.len();
+                self.refused_of.entry(id).or_insert((line, place));
+            }
+            Ok(_) => {}
+            Err(_) => self.unread_id = self.unread_id.or(Some(line)),
+        }
         let (id, address) = (shown(&row.id), shown(&row.address));
         self.refused.add(|| {
             format!("{path}:{line}: device_id {id:?}, address {address:?}: refused, {why}")
@@ -187,6 +212,7 @@ impl<'a> Roll<'a> {
 
     /// All rows are in: checks what holds between them.
     pub(super) fn close(mut self, has_interface: bool) -> Inventory {
+        self.hold_old_rows();
         family::adopt(
             &mut self.devices,
             &self.children,
@@ -208,6 +234,49 @@ impl<'a> Roll<'a> {
             warnings: self.warnings.close("warnings are not listed"),
             file: Some(self.path.into()),
             is_blank: false,
+        }
+    }
+
+    /// Puts devices whose rows are refused back as they were: a slip of the pen
+    /// must not end the watch of a device and its history.
+    fn hold_old_rows(&mut self) {
+        let mut unseen = Vec::new();
+        for (id, &old) in &self.before {
+            if self.lines.contains_key(id) || self.devices.len() >= DEVICES_MAX {
+                continue;
+            }
+            let line = match (self.refused_of.get(id), self.unread_id) {
+                (Some(&(line, place)), _) => {
+                    if let Some(sentence) = self.refused.list.get_mut(place) {
+                        sentence.push_str("; the old row stays in force");
+                    }
+                    line
+                }
+                (None, Some(line)) => {
+                    unseen.push(*id);
+                    line
+                }
+                (None, None) => continue,
+            };
+            self.children.extend(old.parent.map(|parent| Child {
+                index: self.devices.len(),
+                parent: parent.to_string(),
+                line,
+            }));
+            self.devices.push(Device {
+                parent: None,
+                ..old.clone()
+            });
+        }
+        if let (Some(line), false) = (self.unread_id, unseen.is_empty()) {
+            let ids = listed(unseen.into_iter());
+            self.warn(
+                line,
+                &format!(
+                    "the device_id of a refused row cannot be read, and the file names no {ids}: \
+                     it may be meant, so the old row stays in force until every device_id can be read"
+                ),
+            );
         }
     }
 

@@ -1,5 +1,9 @@
 //! Golden texts of everything that travels.
 
+mod golden;
+mod size;
+mod upward;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -111,6 +115,24 @@ fn failed_event_of_the_gateway_names_its_site_and_has_no_data() {
 }
 
 #[test]
+fn a_gap_names_its_first_and_last_number_after_all_other_fields() {
+    let failure = Failure {
+        stage: Stage::Uplink,
+        code: FailureCode::OutboxGap { from: 3, to: 9 },
+        message: "7 events".into(),
+        retryable: false,
+        failed_at: at(0),
+    };
+    let json = envelope(&event(None, News::Failed(failure)), &place());
+    let end = concat!(
+        r#""error":{"failed_stage":"uplink","error_code":"OUTBOX_GAP","#,
+        r#""error_message":"7 events","retryable":false,"#,
+        r#""failed_at":"2026-03-12T00:05:00.000Z","from":3,"to":9}}"#
+    );
+    assert!(json.ends_with(end), "{json}");
+}
+
+#[test]
 fn removed_event_tells_its_reason() {
     let news = News::DeviceRemoved { reason: "disabled" };
     let text = envelope(&event(Some("m"), news), &place());
@@ -118,31 +140,6 @@ fn removed_event_tells_its_reason() {
     assert!(
         text.ends_with(r#""context":{"device_id":"m"},"data":{"reason":"disabled"},"error":null}"#)
     );
-}
-
-#[test]
-fn a_status_event_fits_600_bytes_of_mqtt_packet() {
-    let name = "a".repeat(16);
-    let device = "d".repeat(21);
-    let place = Place {
-        site: &name,
-        node: &name,
-        log_id: "5f0c1e8a9b2d",
-        seq: 9_999_999_999,
-        prev_seq: Some(9_999_999_998),
-    };
-    let news = News::StatusChanged {
-        previous: Status::Degraded,
-        current: Status::Degraded,
-        missed_count: u32::MAX,
-        last_seen: Some(at(0)),
-    };
-    let mut event = event(Some(&device), news);
-    event.process_ms = 99_999;
-    let topic = format!("cinga/heartbeat/status/p63/{name}/{device}");
-    // Fixed header 3, topic length 2, packet id 2.
-    let packet = 3 + 2 + topic.len() + 2 + envelope(&event, &place).len();
-    assert!(packet <= 600, "{packet} bytes");
 }
 
 #[test]
