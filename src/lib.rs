@@ -6,6 +6,7 @@
 
 pub mod app;
 pub mod board;
+pub mod broker;
 pub mod clock;
 pub mod config;
 pub mod domain;
