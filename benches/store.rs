@@ -2,12 +2,14 @@
 //!
 //! `cargo bench --bench store` prints processor time and bytes written per
 //! heartbeat, peak memory, disk size and the time to read one device's day, then
-//! the disk size after eight days of which two are kept. Each scene runs in a
-//! process of its own, so that peaks and counts are its own.
+//! the disk size after eight days of which two are kept. Then 600,000 events wait
+//! for an uplink: what opening, reading and giving up some of them takes. Each scene
+//! runs in a process of its own, so that peaks and counts are its own.
 //!
 //! Goals: at 1,000 devices at most 1 us and 60 bytes written a heartbeat, at
 //! 200 devices at most 100 bytes; after eight days at most 8 times a raw day of
-//! 16 bytes a heartbeat.
+//! 16 bytes a heartbeat; 600,000 waiting events open in less than a second of
+//! processor time and take no more memory than few.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -28,6 +30,7 @@ use sitebeat::domain::event::{Change, Event, News};
 use sitebeat::domain::heartbeat::{Miss, Occasion, Outcome, Sample};
 use sitebeat::domain::instant::Wall;
 use sitebeat::domain::status::{Liveness, Status, Track};
+use sitebeat::store::outbox::UplinkMarks;
 use sitebeat::store::{Options, Store};
 
 const MINUTE: i64 = 60_000;
@@ -35,6 +38,8 @@ const MINUTES: i64 = 1_440;
 /// 2026-03-12T00:00:00Z.
 const START: i64 = 1_773_273_600_000;
 const RAW_BYTES: f64 = 16.0;
+/// Events that wait for an uplink.
+const WAITING: usize = 600_000;
 /// Devices and days.
 const SCENES: [(usize, i64); 4] = [(1_000, 1), (200, 1), (1_000, 8), (200, 8)];
 
@@ -46,25 +51,107 @@ fn main() {
         play(devices, i64::try_from(days).expect("few days"));
         return;
     }
+    if let ([events], Ok(path)) = (&numbers[..], std::env::var("BENCH_STORE")) {
+        forward(*events, Path::new(&path));
+        return;
+    }
     let own = std::env::current_exe().expect("own path");
     for (devices, days) in SCENES {
         let mut scene = Command::new(&own);
         scene.args([devices.to_string(), days.to_string()]);
         assert!(scene.status().expect("run a scene").success());
     }
+    for events in [1_000, WAITING] {
+        let folder = bench_folder();
+        // Twice in a process of its own: the first one fills the store.
+        for _ in 0..2 {
+            let mut scene = Command::new(&own);
+            scene
+                .arg(events.to_string())
+                .env("BENCH_STORE", folder.path());
+            assert!(scene.status().expect("run a scene").success());
+        }
+    }
 }
 
-fn play(devices: usize, days: i64) {
-    let folder = tempfile::tempdir_in(std::env::var("BENCH_DIR").unwrap_or("target".into()))
-        .expect("a folder beside the build");
-    let fleet = fleet(devices);
-    let options = Options {
-        path: folder.path().join("data"),
+fn bench_folder() -> tempfile::TempDir {
+    let beside = std::env::var("BENCH_DIR").unwrap_or("target".into());
+    tempfile::tempdir_in(beside).expect("a folder beside the build")
+}
+
+fn options_for(path: &Path) -> Options {
+    Options {
+        path: path.join("data"),
         site: "site-1".into(),
         node: "gw-a".into(),
         max_bytes: u64::MAX,
         min_free_bytes: 0,
+    }
+}
+
+/// Fills a store with events that wait for an uplink; where it is filled, opens it,
+/// reads some, gives up a half and reads the rest.
+fn forward(events: usize, path: &Path) {
+    let now = Wall::from_millis(START);
+    let before = Usage::now();
+    let store = Store::open(&options_for(path), now).expect("a store").store;
+    let waiting = store.outbox().backlog.total();
+    let fleet = fleet(1_000);
+    if waiting.events == 0 {
+        for _ in 0..events / fleet.len() {
+            let changes: Vec<Change> = fleet.iter().map(|&device| turn(device, now)).collect();
+            store.commit(&changes, now).expect("a commit");
+        }
+        let marks = UplinkMarks::default();
+        store.keep_uplink(&marks, now).expect("the totals");
+        return;
+    }
+    let mut last = before;
+    let mut tell = |deed: &str, count: u64| {
+        let used = Usage::now();
+        println!(
+            "  {deed}: {count} events, {:.2} s of CPU, {:.1} MB written, peak {:.1} MB",
+            (used.cpu_us - last.cpu_us) / 1e6,
+            (used.written - last.written) / 1e6,
+            used.peak_mb,
+        );
+        last = used;
     };
+    println!(
+        "{} events of {:.0} MB wait",
+        waiting.events,
+        waiting.bytes as f64 / 1e6
+    );
+    tell("opened", waiting.events);
+    let drain = |after: u64, most: u64| {
+        let (mut position, mut count) = (after, 0);
+        while count < most {
+            let parcels = store
+                .read_outbox(position, (100, 64 << 10), now)
+                .expect("parcels");
+            let Some(newest) = parcels.last() else { break };
+            position = newest.seq;
+            count += parcels.len() as u64;
+            store.move_cursor(position, now).expect("a cursor");
+        }
+        (position, count)
+    };
+    let (position, count) = drain(0, waiting.events / 10);
+    tell("read and acknowledged", count);
+    let half = store.outbox().backlog.total().bytes / 2;
+    let passed = store
+        .pass_over(half, position, now)
+        .expect("a passing over");
+    tell("passed over", passed);
+    let (_, count) = drain(position, u64::MAX);
+    tell("read and acknowledged the rest", count);
+    assert_eq!(store.outbox().backlog.total().events, 0);
+}
+
+fn play(devices: usize, days: i64) {
+    let folder = bench_folder();
+    let fleet = fleet(devices);
+    let options = options_for(folder.path());
     let opened = Store::open(&options, Wall::from_millis(START)).expect("a fresh store");
     let store = opened.store;
     let before = Usage::now();
@@ -145,16 +232,18 @@ fn read(store: &Store, fleet: &[DeviceId], days: i64) {
 fn change(store: &Store, fleet: &[DeviceId], now: Wall) {
     for group in [1, 10] {
         let before = Usage::now();
-        let flushes = 200;
+        let flushes = 1_000;
         for round in 0..flushes {
             let turned = fleet.iter().cycle().skip(round * group).take(group);
             let changes: Vec<Change> = turned.map(|&device| turn(device, now)).collect();
             store.commit(&changes, now).expect("a commit");
         }
-        let written = Usage::now().written - before.written;
+        let used = Usage::now();
+        let changes = (flushes * group) as f64;
         println!(
-            "  {group} change(s) a flush: {:.0} bytes written a change",
-            written / (flushes * group) as f64
+            "  {group} change(s) a flush: {:.0} bytes written and {:.0} us a change",
+            (used.written - before.written) / changes,
+            (used.cpu_us - before.cpu_us) / changes,
         );
     }
 }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `FORMAT` | one line with the schema number, read before anything is touched |
 //! | `LOCK` | held by the running process; the kernel lets go of it when that dies |
-//! | `state/` | sled database: standings, event log, what was announced, terms, checkpoint, numbers |
+//! | `state/` | sled database: standings, event log, how far the uplink is in it, what was announced, terms, checkpoint, numbers |
 //! | `raw/2026-03-12/` | sled database: the heartbeats of one UTC day, packed, and counts of late replies |
 //! | `daily/2026-03/` | sled database: the summary rows of one month, packed |
 //! | `*.damaged-TIME` | what could not be read and was moved aside; never touched again |
@@ -36,6 +36,8 @@
 //! - [`Store::commit`] returns only when standing and event are both on disk;
 //!   neither is there without the other.
 //! - Event numbers grow by one, across restarts and kills, and whatever was removed.
+//! - Every event addressed to MQTT comes out of [`Store::read_outbox`] itself or in
+//!   exactly one gap, and never two contents under one number.
 //! - A row of a final day is announced once per content: its mark is written with
 //!   the event.
 //! - Raw heartbeats are written by [`Store::flush_raw`] alone, one batch and one
@@ -46,7 +48,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
 
 use self::database::Fault;
 pub use self::errors::{OpenError, ReadError, WriteError};
@@ -54,6 +58,7 @@ use self::fair::{Fair, lock};
 use self::keeper::Keeper;
 use self::months::Months;
 use self::open_frame::OpenFrame;
+use self::outbox::Outbox;
 use self::raw::RawDays;
 pub use self::reader::Reader;
 use crate::domain::day::Day;
@@ -74,15 +79,18 @@ mod fair;
 mod folder;
 pub mod inspect;
 mod keeper;
+mod ladder;
 mod month;
 mod months;
 mod open_frame;
 mod opening;
+pub mod outbox;
 mod pruning;
 mod raw;
 mod reader;
 mod reading;
 mod recall;
+mod span;
 mod state;
 mod step;
 mod threads;
@@ -206,6 +214,9 @@ pub struct Store {
     raw: Fair<RawDays>,
     months: Fair<Months>,
     frame: Mutex<OpenFrame>,
+    /// How the outbox stands; the keeper writes it.
+    outbox: Arc<Mutex<Outbox>>,
+    news: watch::Receiver<u64>,
     /// Held as long as the store is open.
     lock: Mutex<Option<File>>,
 }
@@ -222,14 +233,14 @@ impl Store {
     ///
     /// A folder that is missing or empty becomes a store; one that holds
     /// anything else is refused. Waits up to 3 s for the process that still
-    /// holds the lock.
+    /// holds the lock, and as long for one that holds the state without it.
     pub fn open(options: &Options, now: Wall) -> Result<Opened, OpenError> {
         opening::open(options, now)
     }
 
     /// Opens the store of a program that does not run, to read it: see [`Reader`].
     pub fn open_to_read(path: &Path) -> Result<Reader, OpenError> {
-        opening::open_to_read(path).map(Reader)
+        opening::open_to_read(path).map(Reader::new)
     }
 
     /// Makes these changes durable in one step and returns the number given to

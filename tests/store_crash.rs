@@ -14,10 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use sitebeat::domain::daily::{Figures, SiteSummary, Summary};
 use sitebeat::domain::day::Day;
 use sitebeat::domain::event::{Change, News};
 use sitebeat::domain::status::Status;
+use sitebeat::store::outbox::UplinkMarks;
 use sitebeat::store::{OpenError, Opened};
 use store_kit::{at, contents, event, id, notice, open, reply, seqs, try_open, turn};
 
@@ -82,6 +84,7 @@ fn child_process() {
     say("open");
     match part.as_str() {
         "work" => work(&opened),
+        "forward" => forward(&opened),
         "let go after 300 ms" => {
             std::thread::sleep(Duration::from_millis(300));
             opened.store.close(at(1)).unwrap();
@@ -134,6 +137,38 @@ fn work(opened: &Opened) {
         if round % 20 == 7 {
             store.checkpoint(&opened.standings, at(now)).unwrap();
         }
+    }
+}
+
+/// Logs, sends, acknowledges, gives up and removes as fast as it can, and says what
+/// it sent.
+fn forward(opened: &Opened) {
+    let store = &opened.store;
+    store.hold_for_uplink(true);
+    let base = i64::from(opened.boot) * 1_000_000;
+    let mut position = store.outbox().cursor;
+    say(&format!("resumed {position}"));
+    for round in 0..100_000 {
+        let now = base + round * 10;
+        let (n, now) = (usize::try_from(round).unwrap() % DEVICES, now);
+        let failed = Change::Notice(notice(n, now));
+        let changes = [failed.clone(), turn(n, Status::Online, now), failed];
+        store.commit(&changes, at(now)).unwrap();
+        for parcel in store
+            .read_outbox(position, (3, usize::MAX), at(now))
+            .unwrap()
+        {
+            say(&format!("sent {} {}", parcel.seq, parcel.json));
+            position = parcel.seq;
+        }
+        match round % 7 {
+            0 | 3 => store.move_cursor(position, at(now)).unwrap(),
+            1 => store.keep_uplink(&UplinkMarks::default(), at(now)).unwrap(),
+            2 | 5 => drop(store.pass_over(4_000, position, at(now)).unwrap()),
+            4 => store.prune(day(), 0, at(now), at(now)).unwrap(),
+            _ => {}
+        }
+        say("turned");
     }
 }
 
@@ -254,6 +289,71 @@ fn check(opened: &Opened, committed: &BTreeMap<u64, i64>, flushed_to: &[(i64, i6
             assert_eq!(kept.count(), expected, "device {n}, from {base} to {last}");
         }
     }
+}
+
+#[test]
+fn thirty_kills_send_no_number_with_two_contents_and_leave_out_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    let mut sent: BTreeMap<u64, Value> = BTreeMap::new();
+    let mut take_in = |seq: u64, json: Value, after: u64| {
+        let previous = json["meta"]["prev_seq"].as_u64().unwrap_or(0);
+        assert_eq!(previous, after, "a hole before {json}");
+        if let Some(before) = sent.insert(seq, json.clone()) {
+            assert_eq!(before, json, "a number with two contents");
+        }
+    };
+    let mut dice = 0x2545_f491_4f6c_dd1d_u64;
+    for _ in 0..30 {
+        let mut other = Other::play("forward", &path);
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        for _ in 0..dice % 16 {
+            other.wait_for("turned");
+        }
+        std::thread::sleep(Duration::from_micros(dice % 5_000));
+        let mut position = 0;
+        for line in other.kill() {
+            if let Some(cursor) = line.strip_prefix("resumed ") {
+                position = cursor.parse().unwrap();
+            }
+            let parcel = line
+                .strip_prefix("sent ")
+                .and_then(|rest| rest.split_once(' '));
+            // The last line may have been cut by the kill.
+            let Some((seq, Ok(json))) = parcel.map(|(seq, json)| (seq, json.parse())) else {
+                continue;
+            };
+            let seq = seq.parse().unwrap();
+            take_in(seq, json, position);
+            position = seq;
+        }
+    }
+    let opened = open(&path, at(100_000_000));
+    assert_eq!((opened.boot, opened.mended), (31, Vec::new()));
+    let store = &opened.store;
+    let outbox = store.outbox();
+    let mut position = outbox.cursor;
+    for parcel in store
+        .read_outbox(position, (usize::MAX, usize::MAX), at(0))
+        .unwrap()
+    {
+        take_in(parcel.seq, parcel.json.parse().unwrap(), position);
+        position = parcel.seq;
+    }
+    assert_eq!(position, outbox.last);
+    assert!(
+        outbox.last > 300 && outbox.passed_over > 20,
+        "too little happened to tell"
+    );
+    let mut next = 1;
+    for (seq, json) in &sent {
+        let from = json["error"]["from"].as_u64().unwrap_or(*seq);
+        assert_eq!(from, next, "a hole or a repeat before {json}");
+        next = seq + 1;
+    }
+    assert_eq!(next, outbox.last + 1);
 }
 
 #[test]

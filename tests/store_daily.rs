@@ -111,6 +111,22 @@ fn a_row_keeps_when_it_was_made_and_gives_way_only_to_a_fuller_or_other_one() {
 }
 
 #[test]
+fn a_row_is_never_updated_before_it_was_made_though_the_clock_stepped_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), at(0)).store;
+    let of = day("2026-03-12");
+    store
+        .upsert_summaries(of, &[row(of, 1, 900, 9_000)])
+        .unwrap();
+    let later = row(of, 1, 901, 2_000);
+    store.upsert_summaries(of, &[later]).unwrap();
+    let found = read(&store, "2026-03-12", "2026-03-12", None);
+    assert_eq!(found[0].figures, later.figures);
+    let times = (found[0].created_at, found[0].updated_at);
+    assert_eq!(times, (at(9_000), at(9_000)));
+}
+
+#[test]
 fn devices_that_come_and_go_stay_in_order_over_months() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), at(0)).store;

@@ -126,6 +126,29 @@ fn an_event_dated_by_a_wrong_clock_holds_up_no_removal() {
 }
 
 #[test]
+fn thousands_of_events_dated_ahead_hold_up_no_removal_and_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), at(0)).store;
+    let ahead: Vec<_> = (0..9_000)
+        .map(|n| {
+            let millis = 9_999 * DAY + i64::from(n);
+            if n % 2 == 0 {
+                turn(1, Status::Online, millis)
+            } else {
+                Change::Notice(notice(2, millis))
+            }
+        })
+        .collect();
+    store.commit(&ahead, at(0)).unwrap();
+    work(&store, 0..200);
+    // Of the days before 150 nothing stays, of those before 180 no failed heartbeat.
+    prune(&store, at(150 * DAY), at(180 * DAY));
+    let turns = (150..180).map(|n| 9_000 + 2 * n + 1);
+    let expected: Vec<u64> = (1..=9_000).chain(turns).chain(9_361..=9_400).collect();
+    assert_eq!(seqs(&store), expected);
+}
+
+#[test]
 fn whole_months_of_rows_go_and_the_month_at_the_border_stays() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), at(0)).store;

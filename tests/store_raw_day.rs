@@ -75,6 +75,47 @@ fn late_replies_are_counted_with_the_day_of_their_heartbeat() {
 }
 
 #[test]
+fn a_start_without_a_checkpoint_finds_the_end_of_every_device_of_a_large_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), at(0)).store;
+    // More than is read of a day before it is opened again.
+    let (devices, beats) = (600, 1_600);
+    for flush in 0..16 {
+        let beats_now = flush * 100..(flush + 1) * 100;
+        let samples: Vec<Sample> = beats_now
+            .flat_map(|beat| (0..devices).map(move |n| (beat, n)))
+            .map(|(beat, n)| {
+                let millis = i64::from(beat) * 50_000 + i64::try_from(n).unwrap();
+                let is_missed = beat >= beats - i32::try_from(n % 3).unwrap();
+                if is_missed {
+                    miss(n, millis)
+                } else {
+                    reply(n, millis)
+                }
+            })
+            .collect();
+        store.push_raw(&samples);
+        store
+            .flush_raw(at(i64::from(flush + 1) * 5_000_000))
+            .unwrap();
+    }
+    drop(store);
+    let opened = open(folder.path(), at(DAY));
+    assert_eq!(opened.mended, Vec::<String>::new());
+    let found = opened.standings.iter();
+    let found: Vec<_> = found
+        .map(|one| (one.device, one.track.missed_count, one.track.last_ping_at))
+        .collect();
+    let expected: Vec<_> = (0..devices)
+        .map(|n| {
+            let last = i64::from(beats - 1) * 50_000 + i64::try_from(n).unwrap();
+            (id(n), u32::try_from(n % 3).unwrap(), Some(at(last)))
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn late_counts_that_were_refused_are_written_once_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path(), at(0)).store;

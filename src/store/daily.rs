@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use super::database::Fault;
 use super::months::Month;
 use super::{ReadError, Store, WriteError, failed, lock, unread};
 use crate::domain::daily::{Beat, Summary};
@@ -18,8 +17,11 @@ use crate::domain::terms::Terms;
 /// Announcements written in one transaction; in between others may commit.
 const ANNOUNCED_AT_ONCE: usize = 512;
 
-/// Months of a reading that are left open after it.
-const STAY_OPEN_MAX: usize = 2;
+/// Months of a reading that are left open after it: those of ninety days.
+const STAY_OPEN_MAX: usize = 4;
+
+/// Rows read of a month that is left open: sled keeps them in memory, 2 MB.
+const STAY_OPEN_ROWS_MAX: usize = 50_000;
 
 /// One device's raw day.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,31 +80,29 @@ impl Store {
         device: Option<DeviceId>,
         each: &mut dyn FnMut(&Summary) -> bool,
     ) -> Result<(), ReadError> {
-        self.rows_of(from, to, device.as_ref(), each)
-            .map_err(|fault| unread(format!("read the summary rows from {from} to {to}"), fault))
-    }
-
-    fn rows_of(
-        &self,
-        from: Day,
-        to: Day,
-        device: Option<&DeviceId>,
-        each: &mut dyn FnMut(&Summary) -> bool,
-    ) -> Result<(), Fault> {
         let range = Month::of(from)..=Month::of(to);
-        let mut months = self.months.lock().months()?;
+        let mut months = self
+            .months
+            .lock()
+            .months()
+            .map_err(|fault| unread("list the months of summary rows".into(), fault.into()))?;
         months.retain(|month| range.contains(month));
-        // What a page shows stays open for the next look; of a long reading only
-        // what was open before, or it would take tens of megabytes.
+        // What a page shows stays open for the next look, because opening it writes
+        // half a megabyte; of a long reading only what was open before, and nothing
+        // of many rows, or it would take tens of megabytes.
         let stay_open = months.len() <= STAY_OPEN_MAX;
         for month in months {
             let was_open = self.months.lock().is_open(month);
+            let mut rows_read = 0;
             let mut next = from.max(month.first_day());
             loop {
-                let found = self.months.lock().rows_from(month, next, device)?;
+                let found = self.months.lock().rows_from(month, next, device.as_ref());
+                let found = found
+                    .map_err(|fault| unread(format!("read the summary rows of {month}"), fault))?;
                 let Some((day, rows)) = found.filter(|(day, _)| *day <= to) else {
                     break;
                 };
+                rows_read += rows.len();
                 if !rows.iter().all(&mut *each) {
                     return Ok(());
                 }
@@ -111,7 +111,8 @@ impl Store {
                 }
                 next = day.next();
             }
-            if !stay_open && !was_open {
+            let is_large = rows_read > STAY_OPEN_ROWS_MAX;
+            if is_large || (!stay_open && !was_open) {
                 self.months.lock().close_month(month);
             }
         }

@@ -4,7 +4,7 @@
 //! I/O error it refuses for good to write. So every call goes through
 //! [`guarded`], and a database that failed is closed and opened again.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,14 +12,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::clock::{Clock as _, SystemClock};
 use crate::wire::record::BadRecord;
 
 /// Page cache per database. What is read twice is small; the default is 1 GiB.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// How often a lock that the same process is about to release is tried again.
-const LOCK_TRIES: u32 = 200;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// How long a lock is waited for that this process, or one that stops, is about to
+/// let go. Measured and not counted: pauses are long where timers are lazy.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(3);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Room that must be writable before an error is taken for damage: sled zeroes
 /// up to one segment of 512 KiB when it opens a database.
@@ -34,6 +36,9 @@ pub(super) enum Fault {
     /// The files hold what no sane run wrote.
     #[error("the database is damaged: {0}")]
     Damaged(String),
+    /// Another process holds it.
+    #[error("the database is in use by another process")]
+    Locked,
     /// The store was closed.
     #[error("the store has been closed")]
     Closed,
@@ -42,6 +47,11 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) const fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged(_))
+    }
+
+    /// Whether the system does not let us have the files.
+    pub(super) fn is_denial(&self) -> bool {
+        matches!(self, Self::Io(sled::Error::Io(error)) if error.kind() == ErrorKind::PermissionDenied)
     }
 }
 
@@ -52,13 +62,17 @@ impl From<sled::Error> for Fault {
             sled::Error::Io(source) if tells_of_damage(source.kind()) => {
                 Self::Damaged(source.to_string())
             }
+            sled::Error::Io(source) if is_locked(source) => Self::Locked,
             sled::Error::Io(_) => Self::Io(error),
             // Then all databases of the process fail, whole ones too.
             sled::Error::ReportableBug(text) if text.contains("IO thread") => Self::Io(error),
             sled::Error::CollectionNotFound(_)
             | sled::Error::Unsupported(_)
-            | sled::Error::ReportableBug(_)
-            | sled::Error::Corruption { .. } => Self::Damaged(error.to_string()),
+            | sled::Error::ReportableBug(_) => Self::Damaged(error.to_string()),
+            // Its own words are about a place in the program.
+            sled::Error::Corruption { .. } => {
+                Self::Damaged("its files hold what was never written".into())
+            }
         }
     }
 }
@@ -118,28 +132,38 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, F
 
 /// Opens the database in `path`, which is made where it is not there.
 pub(super) fn open(path: &Path) -> Result<sled::Db, Fault> {
+    wait_for_lock(path)?;
     drop_unfinished_snapshots(path).map_err(sled::Error::Io)?;
     let config = sled::Config::new()
         .path(path)
         .flush_every_ms(None)
         .cache_capacity(CACHE_BYTES)
         .mode(sled::Mode::LowSpace);
-    let mut tries = 0;
+    let database = guarded(|| Ok(config.open()?))?;
+    // The names of new files, for file systems that do not keep them with the files.
+    File::open(path)?.sync_all()?;
+    Ok(database)
+}
+
+/// Waits until nobody holds the database in `path`. A database just closed keeps
+/// its lock until its last write is through, on a thread of sled's own. Asked before
+/// anything is touched that whoever holds the lock may be using.
+fn wait_for_lock(path: &Path) -> Result<(), Fault> {
+    let log = match File::open(path.join("db")) {
+        Ok(log) => log,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(sled::Error::Io(error).into()),
+    };
+    let clock = SystemClock::new();
+    let began = clock.mono();
     loop {
-        match guarded(|| Ok(config.open()?)) {
-            // A database just closed keeps its lock until its last write is
-            // through, on a thread of sled's own.
-            Err(Fault::Io(error)) if is_locked(&error) && tries < LOCK_TRIES => {
-                tries += 1;
+        match log.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if clock.mono().since(began) < LOCK_TIME_MAX => {
                 thread::sleep(LOCK_PAUSE);
             }
-            opened => {
-                let database = opened?;
-                // The names of new files, for file systems that do not keep
-                // them with the files.
-                fs::File::open(path)?.sync_all()?;
-                return Ok(database);
-            }
+            Err(TryLockError::WouldBlock) => return Err(Fault::Locked),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
         }
     }
 }
@@ -213,7 +237,7 @@ fn newest_snapshot(path: &Path) -> Option<u64> {
 pub(super) fn is_writable(folder: &Path) -> bool {
     let path = folder.join("probe.tmp");
     let written = fs::write(&path, vec![0x5a; PROBE_BYTES])
-        .and_then(|()| fs::File::open(&path))
+        .and_then(|()| File::open(&path))
         .and_then(|file| file.sync_all());
     let removed = fs::remove_file(&path);
     written.is_ok() && removed.is_ok()
@@ -250,6 +274,6 @@ const fn tells_of_damage(kind: ErrorKind) -> bool {
     )
 }
 
-fn is_locked(error: &sled::Error) -> bool {
-    matches!(error, sled::Error::Io(source) if source.to_string().contains("could not acquire lock"))
+fn is_locked(error: &io::Error) -> bool {
+    error.to_string().contains("could not acquire lock")
 }

@@ -23,6 +23,7 @@
 use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
+use std::time::Duration;
 
 use super::database::{self, Fault, Site};
 use super::open_frame::Parcel;
@@ -37,6 +38,10 @@ use crate::wire::record::{late, names};
 pub(super) const VALUE_BYTES_MAX: usize = 3_500;
 
 const WITNESS_TEXT: &str = "heartbeats have been written here\n";
+
+/// From the first heartbeat of a frame to its last: who looks for a time need not
+/// look far before it.
+const FRAME_SPAN_MAX: Duration = Duration::from_mins(10);
 
 /// Frames read at a time by one who lets others in between.
 const SLICE_FRAMES: usize = 256;
@@ -139,20 +144,19 @@ impl DayDatabase {
         self.scan_shard(shard, None, &mut one)
     }
 
-    /// Every heartbeat of frames whose first one is not before `since`, shard
-    /// by shard; `shard_done` is called after each.
-    pub(super) fn read_all(
+    /// Every heartbeat of a shard in frames whose first one is not before `since`;
+    /// tells whether there is such a shard.
+    pub(super) fn read_shard(
         &self,
+        shard: u16,
         since: Option<Wall>,
         visit: &mut Visit<'_>,
-        shard_done: &mut dyn FnMut(),
-    ) -> Result<(), Fault> {
-        for shard in 0..self.devices.len().div_ceil(places()) {
-            let shard = u16::try_from(shard).map_err(|_| too_many())?;
-            self.scan_shard(shard, since, visit)?;
-            shard_done();
+    ) -> Result<bool, Fault> {
+        if self.devices_of(shard).is_empty() {
+            return Ok(false);
         }
-        Ok(())
+        self.scan_shard(shard, since, visit)?;
+        Ok(true)
     }
 
     /// The devices of a shard; none past the last.
@@ -170,8 +174,22 @@ impl DayDatabase {
         after: Option<&[u8]>,
         visit: &mut dyn FnMut(&Beat),
     ) -> Result<Option<Vec<u8>>, Fault> {
-        let first = frame_key(shard, Wall::from_millis(i64::MIN), 0, 0);
-        let last = frame_key(shard, Wall::from_millis(i64::MAX), u32::MAX, u32::MAX);
+        let ever = (Wall::from_millis(i64::MIN), Wall::from_millis(i64::MAX));
+        let (next, _) = self.read_span(shard, ever, after, visit)?;
+        Ok(next)
+    }
+
+    /// The same, of frames that may hold heartbeats from `from` up to `to`; tells
+    /// also how many frames it read.
+    pub(super) fn read_span(
+        &self,
+        shard: u16,
+        (from, to): (Wall, Wall),
+        after: Option<&[u8]>,
+        visit: &mut dyn FnMut(&Beat),
+    ) -> Result<(Option<Vec<u8>>, usize), Fault> {
+        let first = frame_key(shard, from.minus(FRAME_SPAN_MAX), 0, 0);
+        let last = frame_key(shard, to, u32::MAX, u32::MAX);
         let from = after.map_or(Bound::Included(first.as_slice()), Bound::Excluded);
         let range = (from, Bound::Included(last.as_slice()));
         database::guarded(|| {
@@ -183,10 +201,10 @@ impl DayDatabase {
                 }
                 read += 1;
                 if read == SLICE_FRAMES {
-                    return Ok(Some(key.to_vec()));
+                    return Ok((Some(key.to_vec()), read));
                 }
             }
-            Ok(None)
+            Ok((None, read))
         })
     }
 
@@ -297,7 +315,8 @@ impl DayDatabase {
             let mut writer = FrameWriter::new(head, first.at);
             let mut taken = 0;
             for (_, beat) in rest {
-                if writer.bytes() + BEAT_BYTES_MAX > VALUE_BYTES_MAX {
+                let is_full = writer.bytes() + BEAT_BYTES_MAX > VALUE_BYTES_MAX;
+                if is_full || beat.at.since(first.at) > FRAME_SPAN_MAX {
                     break;
                 }
                 writer.push(beat);

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use nix::unistd::{AccessFlags, access};
+
 use super::OpenError;
 use super::database::file_at;
 use crate::domain::instant::Wall;
@@ -66,6 +68,7 @@ pub(super) fn claim(path: &Path) -> Result<Folder, OpenError> {
     let cannot_make = |source| unusable(format!("make a store in {}", path.display()), source);
     let mut found = check(path)?;
     if found == Found::Nothing {
+        refuse_dangling_link(path)?;
         fs::create_dir_all(path).map_err(cannot_make)?;
     }
     let lock = lock(path)?;
@@ -106,7 +109,7 @@ pub(super) fn claim_to_read(path: &Path) -> Result<File, OpenError> {
         return Err(no_store(format!("the folder holds no {FORMAT} of ours")));
     }
     match check(path)? {
-        Found::Store => lock(path),
+        Found::Store => lock_to_read(path),
         Found::Unmarked { .. } | Found::Nothing => Err(no_store(format!(
             "its file {FORMAT} is empty; `sitebeat run` mends a store"
         ))),
@@ -164,7 +167,7 @@ pub(super) fn make_part(folder: &Path, loss: &str, now: Wall) -> io::Result<Vec<
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_name().to_string_lossy().ends_with(REMOVING) {
-            fs::remove_dir_all(entry.path())?;
+            remove_all(&entry.path())?;
         }
     }
     Ok(mended)
@@ -190,16 +193,25 @@ pub(super) fn parts<T: Ord>(folder: &Path, read: impl Fn(&str) -> Option<T>) -> 
 /// of it; one that is not there is removed already.
 pub(super) fn remove_part(folder: &Path, name: &str) -> io::Result<()> {
     let doomed = folder.join(format!("{name}{REMOVING}"));
-    if doomed.exists() {
-        fs::remove_dir_all(&doomed)?;
-    }
+    remove_all(&doomed)?;
     match fs::rename(folder.join(name), &doomed) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     }
     sync(folder)?;
-    fs::remove_dir_all(&doomed)
+    remove_all(&doomed)
+}
+
+/// Removes what is at `path`, if anything is: a folder, or what else somebody gave
+/// the name of one that is being removed.
+fn remove_all(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A name beside `path` that is not taken: `state.damaged-20260312T000500000Z`.
@@ -325,6 +337,26 @@ fn refuse_strange_folder(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// A link to nothing, mostly to a disk that is not mounted: what was made behind it
+/// would be hidden once it is, and without this the system says "File exists".
+fn refuse_dangling_link(path: &Path) -> Result<(), OpenError> {
+    let Ok(target) = fs::read_link(path) else {
+        return Ok(());
+    };
+    if path.exists() {
+        return Ok(());
+    }
+    Err(OpenError::Unusable {
+        deed: format!("make a store in {}", path.display()),
+        source: format!(
+            "it is a symbolic link to {}, which is not there: mount or make that folder, or set \
+             another store.path",
+            target.display()
+        )
+        .into(),
+    })
+}
+
 fn make(path: &Path) -> io::Result<()> {
     let new = path.join(FORMAT_NEW);
     let mut file = File::create(&new)?;
@@ -332,6 +364,45 @@ fn make(path: &Path) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, path.join(FORMAT))?;
     sync(path)
+}
+
+/// The lock for a reading, which need not be able to write `LOCK`. The databases do
+/// write when they open: where they cannot, that is said before they are touched.
+fn lock_to_read(path: &Path) -> Result<File, OpenError> {
+    let name = lock_file(path);
+    // Some network file systems lock only what is open to be written.
+    let mut opened = OpenOptions::new().read(true).write(true).open(&name);
+    if let Err(error) = &opened
+        && is_refusal(error)
+    {
+        opened = File::open(&name);
+    }
+    let held = match opened {
+        Ok(file) => Some(hold(path, file)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(source) => return Err(unusable(format!("open {}", name.display()), source)),
+    };
+    let needs = AccessFlags::W_OK | AccessFlags::X_OK;
+    access(path, needs).map_err(|fault| OpenError::Unusable {
+        deed: format!(
+            "open the databases of {}, which write as they open",
+            path.display()
+        ),
+        source: format!(
+            "{}; copy the folder to where you may write, chmod -R u+w the copy, and name that by \
+             SITEBEAT__STORE__PATH",
+            io::Error::from(fault)
+        )
+        .into(),
+    })?;
+    held.map_or_else(|| lock(path), Ok)
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
@@ -342,11 +413,17 @@ fn lock(path: &Path) -> Result<File, OpenError> {
         .write(true)
         .open(&name)
         .map_err(|source| unusable(format!("open {}", name.display()), source))?;
+    hold(path, file)
+}
+
+/// Locks what is `LOCK` of `path`.
+fn hold(path: &Path, file: File) -> Result<File, OpenError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(source)) => {
+                let name = lock_file(path);
                 return Err(unusable(format!("lock {}", name.display()), source));
             }
         }

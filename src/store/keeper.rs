@@ -6,14 +6,13 @@
 //! there, a retry of the same change gets the number it has, and nothing is
 //! told twice.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::database::{self, Fault};
-use super::folder;
+use super::ladder::{Ladder, Rung};
 use super::state::{self, StateDatabase};
-use super::step::{Step, Voice, new_log_id};
+use super::step::{Seat, Step, Voice, is_miss, new_log_id};
 use crate::domain::device::DeviceId;
 use crate::domain::event::Change;
 use crate::domain::instant::Wall;
@@ -36,6 +35,7 @@ pub(super) struct Keeper {
     unclaimed: Vec<(Change, u64)>,
     /// Below this number everything is durable.
     durable_below: u64,
+    forward: Forward,
     /// What was repaired since this was last taken, one sentence each; who takes
     /// it logs it.
     pub(super) mended: Vec<String>,
@@ -57,7 +57,7 @@ impl Keeper {
     }
 
     /// Opens the database when it is first asked, and mends nothing.
-    pub(super) const fn to_read(path: PathBuf, voice: Voice) -> Self {
+    pub(super) fn to_read(path: PathBuf, voice: Voice) -> Self {
         Self {
             path,
             voice,
@@ -65,6 +65,7 @@ impl Keeper {
             uncertain: Vec::new(),
             unclaimed: Vec::new(),
             durable_below: 0,
+            forward: Forward::default(),
             mended: Vec::new(),
             must_check: false,
             may_mend: false,
@@ -119,7 +120,7 @@ impl Keeper {
         let log_id = new_log_id();
         self.database(now)?;
         self.try_on(|database| database.begin_log(log_id.clone(), next_seq))?;
-        self.durable_below = next_seq;
+        self.note_durable(next_seq);
         Ok(log_id)
     }
 
@@ -155,6 +156,7 @@ impl Keeper {
             let database = self.climb(now)?;
             let (ends_at, known) = (database.place().next_seq, self.durable_below);
             self.open = Some(database);
+            self.resume_uplink()?;
             if ends_at < known {
                 self.mended.push(format!(
                     "the event log ends at number {}, but events up to {} had been written: what \
@@ -191,20 +193,52 @@ impl Keeper {
 
     /// Writes and flushes changes as new events; tells the first number.
     fn write(&mut self, changes: &[&Change], now: Wall) -> Result<u64, Fault> {
-        let place = self.database(now)?.place().clone();
-        let steps: Vec<Step> = (place.next_seq..)
-            .zip(changes)
-            .map(|(seq, change)| Step::of(change, seq, &place, &self.voice))
-            .collect();
+        let first = self.database(now)?.place().next_seq;
+        let steps = self.number(changes)?;
         let copies = changes.iter().map(|&change| change.clone());
-        self.uncertain = copies.zip(steps.iter().cloned()).collect();
+        self.write_steps(copies.zip(steps).collect())?;
+        Ok(first)
+    }
+
+    /// Gives changes their places in the log.
+    fn number(&self, changes: &[&Change]) -> Result<Vec<Step>, Fault> {
+        let database = self.open.as_ref().ok_or(Fault::Closed)?;
+        let place = database.place();
+        let mut last = database.uplink().last;
+        let numbered = (place.next_seq..).zip(changes).map(|(seq, change)| {
+            let seat = Seat {
+                log_id: &place.log_id,
+                seq,
+                previous: (last >= place.base_seq).then_some(last),
+                is_local: !self.forward.addresses_misses && is_miss(change.event()),
+            };
+            if !seat.is_local {
+                last = seq;
+            }
+            Step::of(change, &seat, &self.voice)
+        });
+        Ok(numbered.collect())
+    }
+
+    /// Writes and flushes steps that are numbered.
+    fn write_steps(&mut self, steps: Vec<(Change, Step)>) -> Result<(), Fault> {
+        self.uncertain = steps;
+        let steps: Vec<Step> = self
+            .uncertain
+            .iter()
+            .map(|(_, step)| step.clone())
+            .collect();
         self.try_on(|database| {
             database.write(&steps)?;
             database.flush()
         })?;
         self.uncertain.clear();
-        self.durable_below = self.database(now)?.place().next_seq;
-        Ok(place.next_seq)
+        let addressed = steps.iter().filter(|step| !step.is_local);
+        self.forward.logged_bytes += addressed.map(Step::bytes).sum::<u64>();
+        if let Some(last) = steps.last() {
+            self.note_durable(last.seq + 1);
+        }
+        Ok(())
     }
 
     /// Runs work on the open database; an error closes it.
@@ -257,7 +291,7 @@ impl Keeper {
             }
         }
         let place = self.open.as_ref().map(StateDatabase::place);
-        self.durable_below = place.map_or(self.durable_below, |place| place.next_seq);
+        self.note_durable(place.map_or(self.durable_below, |place| place.next_seq));
         Ok(())
     }
 
@@ -275,30 +309,24 @@ impl Keeper {
     /// Opens the database: as it is, without its snapshots, or a new one in its
     /// place.
     fn climb(&mut self, now: Wall) -> Result<StateDatabase, Fault> {
-        let fault = match self.open_checked(false) {
-            Ok(database) => return Ok(database),
-            Err(fault) => fault,
+        let ladder = Ladder {
+            path: self.path.clone(),
+            now,
+            may_mend: self.may_mend,
         };
-        let around = self.path.parent().unwrap_or(&self.path).to_owned();
-        if !self.may_mend || !fault.is_damage() || !database::is_writable(&around) {
-            return Err(fault);
+        match ladder.climb(|_| self.open_checked(false))? {
+            Rung::Whole(database) => Ok(database),
+            Rung::Repaired(database, outcome) => {
+                self.mended.push(format!("state {outcome}"));
+                Ok(database)
+            }
+            Rung::Broken(fault) => self.start_fresh(&ladder, &fault),
         }
-        let aside = folder::damaged_name(&self.path, now);
-        if database::move_spare_files(&self.path, &aside)?
-            && let Ok(database) = self.open_checked(false)
-        {
-            let outcome = database::repair_report(&self.path, &aside);
-            self.mended.push(format!("state {outcome}"));
-            return Ok(database);
-        }
-        self.start_fresh(&fault, now)
     }
 
-    fn start_fresh(&mut self, fault: &Fault, now: Wall) -> Result<StateDatabase, Fault> {
+    fn start_fresh(&mut self, ladder: &Ladder, fault: &Fault) -> Result<StateDatabase, Fault> {
         let saved = state::salvage(&self.path);
-        let aside = folder::damaged_name(&self.path, now);
-        fs::rename(&self.path, &aside)?;
-        folder::sync(self.path.parent().unwrap_or(&self.path))?;
+        let aside = ladder.move_aside()?.unwrap_or_else(|| self.path.clone());
         let database = self.open_checked(true)?;
         let restored = database
             .restore(&saved.standings)
@@ -348,8 +376,10 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
+mod forward;
 mod upkeep;
 
+use forward::Forward;
 pub(super) use upkeep::{Reach, Removal};
 
 #[cfg(test)]

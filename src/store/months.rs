@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - At most [`OPEN_MAX`] databases are open, and one that has not been used over
-//!   [`IDLE_FLUSHES_MAX`] flushes is closed: each costs up to 8 MB.
+//!   [`IDLE_FLUSHES_MAX`] flushes is closed: each costs some MB.
 //! - Reading makes no month; one that is not there reads as nothing.
 //! - A month that is damaged is moved aside alone and reported; the rows that can
 //!   be read are copied into a new one, for there may be no raw to make them anew.
@@ -13,11 +13,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::daily::Upserted;
 use super::database::{self, Fault};
 use super::folder;
+use super::ladder::{Ladder, Rung};
 use super::month::MonthDatabase;
 use crate::domain::daily::Summary;
 use crate::domain::day::Day;
@@ -69,6 +70,11 @@ struct OpenMonth {
 /// All months.
 pub(super) struct Months {
     folder: PathBuf,
+    /// What tells the folder from one that somebody put in its place; `None`: it is
+    /// not there, or was not looked at.
+    folder_is: Option<(u64, u64)>,
+    /// Whether there are rows that could be lost with it.
+    has_rows: bool,
     /// Least recently used first.
     open: Vec<OpenMonth>,
     /// Days whose last write failed.
@@ -86,18 +92,23 @@ impl Months {
     /// Makes the folder and removes what a crash in a removal left.
     pub(super) fn open(folder: PathBuf, now: Wall) -> io::Result<Self> {
         let mended = folder::make_part(&folder, "summary rows are gone", now)?;
-        Ok(Self {
+        let mut months = Self {
+            folder_is: database::file_at(&folder),
             now,
             mended,
             may_mend: true,
             ..Self::to_read(folder)
-        })
+        };
+        months.has_rows = !months.months()?.is_empty();
+        Ok(months)
     }
 
     /// The months as they are; mends nothing.
     pub(super) const fn to_read(folder: PathBuf) -> Self {
         Self {
             folder,
+            folder_is: None,
+            has_rows: false,
             open: Vec::new(),
             doubtful: BTreeSet::new(),
             now: Wall::from_millis(0),
@@ -139,6 +150,7 @@ impl Months {
             Ok(upserted)
         });
         if done.is_ok() {
+            self.has_rows = true;
             self.doubtful.remove(&day);
         } else {
             self.doubtful.insert(day);
@@ -187,6 +199,7 @@ impl Months {
 
     /// Closes months that have not been used for a while; called once a flush.
     pub(super) fn close_idle(&mut self) {
+        self.note_lost_folder();
         for open in &mut self.open {
             open.idle_flushes += 1;
         }
@@ -209,6 +222,29 @@ impl Months {
         self.open.iter().any(|open| open.month == month)
     }
 
+    /// Notes it where the folder of all months was removed or replaced. Asked with
+    /// each flush: months are seldom open, and one that is not there reads as nothing.
+    fn note_lost_folder(&mut self) {
+        let found = database::file_at(&self.folder);
+        let known = std::mem::replace(&mut self.folder_is, found);
+        if !self.may_mend || known.is_none() || known == found {
+            return;
+        }
+        for open in self.open.drain(..) {
+            database::close(open.database);
+        }
+        if std::mem::take(&mut self.has_rows) {
+            self.mended.push(format!(
+                "{} was removed or replaced while it was in use: its summary rows are lost",
+                self.folder.display()
+            ));
+        }
+        if let Err(error) = fs::create_dir_all(&self.folder) {
+            tracing::warn!(%error, "the folder of the summary rows cannot be made again");
+        }
+        self.folder_is = database::file_at(&self.folder);
+    }
+
     fn path(&self, month: Month) -> PathBuf {
         self.folder.join(month.to_string())
     }
@@ -226,6 +262,7 @@ impl Months {
         if self.is_closed {
             return Err(Fault::Closed);
         }
+        self.note_lost_folder();
         let is_gone = |open: &OpenMonth| open.month == month && !open.database.is_whole();
         if self.open.iter().any(is_gone) {
             self.close_month(month);
@@ -250,58 +287,46 @@ impl Months {
     }
 
     fn open_month(&mut self, month: Month, renew: bool) -> Result<MonthDatabase, Fault> {
-        let path = self.path(month);
-        let is_new = !path.exists();
+        let ladder = self.ladder(month);
+        let is_new = !ladder.path.exists();
         if is_new {
             fs::create_dir_all(&self.folder)?;
         }
-        let fault = match self.open_telling(month) {
-            Ok(database) => {
+        let may_mend = self.may_mend;
+        let open = |path: &Path| open_looking(path, may_mend);
+        let (database, has_lost_all) = match ladder.climb(open)? {
+            Rung::Whole(opened) => {
                 if is_new {
                     folder::sync(&self.folder)?;
                 }
-                return Ok(database);
+                opened
             }
-            Err(fault) => fault,
+            Rung::Repaired(opened, outcome) => {
+                self.mended
+                    .push(format!("the summary rows of {month} {outcome}"));
+                opened
+            }
+            Rung::Broken(fault) => {
+                self.move_aside(month, &fault)?;
+                if !renew {
+                    return Err(fault);
+                }
+                open(&ladder.path)?
+            }
         };
-        if !self.may_mend || !fault.is_damage() || !database::is_writable(&self.folder) {
-            return Err(fault);
+        if has_lost_all {
+            self.mended.push(format!(
+                "the summary rows of {month} are damaged and nothing can be read of them"
+            ));
         }
-        let set_aside = folder::damaged_name(&path, self.now);
-        if database::move_spare_files(&path, &set_aside)?
-            && let Ok(database) = MonthDatabase::open(&path)
-        {
-            let outcome = database::repair_report(&path, &set_aside);
-            self.mended
-                .push(format!("the summary rows of {month} {outcome}"));
-            return Ok(database);
-        }
-        self.move_aside(month, &fault)?;
-        if renew {
-            self.open_telling(month)
-        } else {
-            Err(fault)
-        }
+        Ok(database)
     }
 
-    fn open_telling(&mut self, month: Month) -> Result<MonthDatabase, Fault> {
-        let mut database = MonthDatabase::open(&self.path(month))?;
-        if !self.may_mend {
-            return Ok(database);
-        }
-        match database.has_lost_all() {
-            Ok(has_lost_all) => {
-                if has_lost_all {
-                    self.mended.push(format!(
-                        "the summary rows of {month} are damaged and nothing can be read of them"
-                    ));
-                }
-                Ok(database)
-            }
-            Err(fault) => {
-                database::close(database);
-                Err(fault)
-            }
+    fn ladder(&self, month: Month) -> Ladder {
+        Ladder {
+            path: self.path(month),
+            now: self.now,
+            may_mend: self.may_mend,
         }
     }
 
@@ -313,9 +338,7 @@ impl Months {
         };
         let Err(fault) = checked else { return };
         self.close_month(month);
-        if self.may_mend
-            && fault.is_damage()
-            && database::is_writable(&self.folder)
+        if self.ladder(month).is_mendable(&fault)
             && let Err(fault) = self.move_aside(month, &fault)
         {
             tracing::error!(%month, %fault, "damaged summary rows could not be moved aside");
@@ -325,12 +348,9 @@ impl Months {
     /// Moves a month aside and copies what can be read of it into a new one.
     fn move_aside(&mut self, month: Month, fault: &Fault) -> Result<(), Fault> {
         let path = self.path(month);
-        let aside = folder::damaged_name(&path, self.now);
-        match fs::rename(&path, &aside) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            renamed => renamed?,
-        }
-        folder::sync(&self.folder)?;
+        let Some(aside) = self.ladder(month).move_aside()? else {
+            return Ok(());
+        };
         let mut saved = 0;
         let copied = MonthDatabase::open(&aside).and_then(|old| {
             let copied = MonthDatabase::open(&path).and_then(|mut new| {
@@ -357,6 +377,21 @@ impl Months {
     }
 }
 
+/// Opens a month and looks whether all that had been written into it is lost.
+fn open_looking(path: &Path, may_mend: bool) -> Result<(MonthDatabase, bool), Fault> {
+    let mut database = MonthDatabase::open(path)?;
+    if !may_mend {
+        return Ok((database, false));
+    }
+    match database.has_lost_all() {
+        Ok(has_lost_all) => Ok((database, has_lost_all)),
+        Err(fault) => {
+            database::close(database);
+            Err(fault)
+        }
+    }
+}
+
 /// A day's rows with new ones taken in: a row that was there keeps its
 /// `created_at`, and stays as it is where it says the same or rests on more.
 fn merge(held: Vec<Summary>, new: &[Summary]) -> (Vec<Summary>, Upserted) {
@@ -377,6 +412,8 @@ fn merge(held: Vec<Summary>, new: &[Summary]) -> (Vec<Summary>, Upserted) {
             Some(held) => {
                 *held = Summary {
                     created_at: held.created_at,
+                    // The clock may have been ahead when the row was made.
+                    updated_at: row.updated_at.max(held.created_at),
                     ..*row
                 }
             }

@@ -40,9 +40,13 @@ fn open_telling(
     mended.extend(folder.mended);
     let unusable = |part: &str| {
         let deed = format!("open {part} of the store {}", path.display());
-        move |fault: Fault| OpenError::Unusable {
-            deed,
-            source: fault.into(),
+        move |fault: Fault| match fault {
+            // Its LOCK was removed, or the lock would have told.
+            Fault::Locked => OpenError::Locked { path: path.clone() },
+            fault @ (Fault::Io(_) | Fault::Damaged(_) | Fault::Closed) => OpenError::Unusable {
+                deed,
+                source: fault.into(),
+            },
         }
     };
     let voice = Voice {
@@ -114,6 +118,8 @@ fn assemble(path: &Path, (keeper, raw, months): (Keeper, RawDays, Months), lock:
             min_free_bytes: 0,
         }),
         figures: Mutex::default(),
+        outbox: keeper.shown(),
+        news: keeper.news(),
         keeper: Fair::new(keeper),
         raw: Fair::new(raw),
         months: Fair::new(months),

@@ -14,6 +14,9 @@ impl Store {
     /// heartbeat before `heartbeat_from`, and what is remembered of announcements
     /// more than 40 days before the last one whose raw is gone.
     ///
+    /// Events that wait for the uplink stay, where they are held for it
+    /// ([`Store::hold_for_uplink`]).
+    ///
     /// A month goes only where at least `months_after` later ones are there: a clock
     /// that is ahead makes all of them look old, but cannot make up for having lived.
     ///
@@ -42,7 +45,7 @@ impl Store {
             heartbeat_from,
             raw_days: &raw_days,
         };
-        let mut step = Some(Removal::Old);
+        let mut step = Some(Removal::FIRST);
         while let Some(next) = step {
             step = self
                 .keeper

@@ -8,13 +8,13 @@
 //! - A day is removed by renaming it first, so that a crash leaves no half day.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
 use super::database::{self, Fault};
 use super::day::{DayDatabase, Visit};
 use super::folder;
+use super::ladder::{Ladder, Rung};
 use super::open_frame::Parcel;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
@@ -26,6 +26,10 @@ const OPEN_MAX: usize = 3;
 
 /// Opening a day rewrites up to one segment of it, so it is not closed at once.
 const IDLE_WRITES_MAX: u8 = 2;
+
+/// Heartbeats read before a day is closed and opened again: sled keeps every page
+/// in memory that it has read once, 2 MB for a shard asked once a minute.
+const BEATS_AN_OPENING: usize = 750_000;
 
 /// All days.
 pub(super) struct RawDays {
@@ -58,6 +62,8 @@ struct OpenDay {
     database: DayDatabase,
     /// Writes since it was last used.
     idle_writes: u8,
+    /// Frames read since it was opened, by those who count them.
+    frames: usize,
 }
 
 impl RawDays {
@@ -159,7 +165,8 @@ impl RawDays {
         done.map(Some)
     }
 
-    /// All heartbeats of one day in frames not before `since`.
+    /// All heartbeats of one day in frames not before `since`, shard by shard;
+    /// `shard_done` is called after each.
     pub(super) fn read_all(
         &mut self,
         day: Day,
@@ -167,8 +174,25 @@ impl RawDays {
         visit: &mut Visit<'_>,
         shard_done: &mut dyn FnMut(),
     ) -> Result<(), Fault> {
-        self.on_day(day, |database| database.read_all(since, visit, shard_done))
-            .map(|_| ())
+        let mut beats = 0_usize;
+        for shard in 0..u16::MAX {
+            let mut counted = |device, beat: &Beat, head| {
+                beats += 1;
+                visit(device, beat, head);
+            };
+            let read = self.on_day(day, |database| {
+                database.read_shard(shard, since, &mut counted)
+            })?;
+            if read != Some(true) {
+                break;
+            }
+            shard_done();
+            if beats >= BEATS_AN_OPENING {
+                self.close_day(day);
+                beats = 0;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a day; one that is not there is removed already.
@@ -193,6 +217,16 @@ impl RawDays {
     pub(super) fn close_day(&mut self, day: Day) {
         if let Some(index) = self.open.iter().position(|open| open.day == day) {
             database::close(self.open.remove(index).database);
+        }
+    }
+
+    /// Counts frames read of a day, and closes it after `frames_max` of them.
+    pub(super) fn count_frames(&mut self, day: Day, frames: usize, frames_max: usize) {
+        let open = self.open.iter_mut().find(|open| open.day == day);
+        let Some(open) = open else { return };
+        open.frames += frames;
+        if open.frames >= frames_max {
+            self.close_day(day);
         }
     }
 
@@ -225,9 +259,12 @@ impl RawDays {
                 path.display()
             ));
         }
-        let database = match self.open.iter().position(|open| open.day == day) {
-            Some(index) => self.open.remove(index).database,
-            None => self.open_day(day, renew)?,
+        let (database, frames) = match self.open.iter().position(|open| open.day == day) {
+            Some(index) => {
+                let open = self.open.remove(index);
+                (open.database, open.frames)
+            }
+            None => (self.open_day(day, renew)?, 0),
         };
         while self.open.len() >= OPEN_MAX {
             database::close(self.open.remove(0).database);
@@ -236,15 +273,16 @@ impl RawDays {
             day,
             database,
             idle_writes: 0,
+            frames,
         });
         Ok(&mut open.database)
     }
 
     fn open_day(&mut self, day: Day, renew: bool) -> Result<DayDatabase, Fault> {
-        let path = self.path(day);
-        let is_new = !path.exists();
-        let fault = match DayDatabase::open(&path) {
-            Ok(mut database) => {
+        let ladder = self.ladder(day);
+        let is_new = !ladder.path.exists();
+        match ladder.climb(DayDatabase::open)? {
+            Rung::Whole(mut database) => {
                 if is_new {
                     folder::sync(&self.folder)?;
                 }
@@ -254,26 +292,29 @@ impl RawDays {
                          heartbeats are missing from that day's summary"
                     ));
                 }
-                return Ok(database);
+                Ok(database)
             }
-            Err(fault) => fault,
-        };
-        if !self.may_mend || !fault.is_damage() || !database::is_writable(&self.folder) {
-            return Err(fault);
+            Rung::Repaired(database, outcome) => {
+                self.mended.push(format!("raw of {day} {outcome}"));
+                Ok(database)
+            }
+            Rung::Broken(fault) => {
+                self.move_aside(day, &fault)?;
+                if renew {
+                    DayDatabase::open(&ladder.path)
+                } else {
+                    Err(fault)
+                }
+            }
         }
-        let set_aside = folder::damaged_name(&path, self.now);
-        if database::move_spare_files(&path, &set_aside)?
-            && let Ok(database) = DayDatabase::open(&path)
-        {
-            let outcome = database::repair_report(&path, &set_aside);
-            self.mended.push(format!("raw of {day} {outcome}"));
-            return Ok(database);
+    }
+
+    fn ladder(&self, day: Day) -> Ladder {
+        Ladder {
+            path: self.path(day),
+            now: self.now,
+            may_mend: self.may_mend,
         }
-        self.move_aside(day, &fault)?;
-        if !renew {
-            return Err(fault);
-        }
-        DayDatabase::open(&path)
     }
 
     /// Reads all of a day that failed to take a write; moves it aside where it
@@ -282,8 +323,7 @@ impl RawDays {
         let checked = self.read_all(day, None, &mut |_, _, _| {}, &mut || {});
         let Err(fault) = checked else { return };
         self.close_day(day);
-        if fault.is_damage()
-            && database::is_writable(&self.folder)
+        if self.ladder(day).is_mendable(&fault)
             && let Err(error) = self.move_aside(day, &fault)
         {
             tracing::error!(%day, %error, "a damaged day of raw could not be moved aside");
@@ -291,16 +331,13 @@ impl RawDays {
     }
 
     fn move_aside(&mut self, day: Day, fault: &Fault) -> io::Result<()> {
-        let path = self.path(day);
-        let aside = folder::damaged_name(&path, self.now);
-        fs::rename(&path, &aside)?;
-        folder::sync(&self.folder)?;
-        let sentence = format!(
-            "raw of {day} could not be read ({fault}) and was moved to {}: \
-             its heartbeats are missing from that day's summary",
-            aside.display()
-        );
-        self.mended.push(sentence);
+        if let Some(aside) = self.ladder(day).move_aside()? {
+            self.mended.push(format!(
+                "raw of {day} could not be read ({fault}) and was moved to {}: \
+                 its heartbeats are missing from that day's summary",
+                aside.display()
+            ));
+        }
         Ok(())
     }
 }
@@ -340,4 +377,18 @@ pub(super) fn by_day(samples: Vec<Sample>, late: Vec<Parcel>) -> (BTreeMap<Day, 
         by_day.entry(parcel.day).or_default().late.push(parcel);
     }
     (by_day, undated)
+}
+
+/// By time, and of equals of one time only one: after an error a heartbeat may
+/// have been written twice.
+pub(super) fn in_order<T: PartialEq>(mut all: Vec<T>, at: impl Fn(&T) -> Wall) -> Vec<T> {
+    all.sort_by_key(|one| at(one));
+    let mut kept: Vec<T> = Vec::with_capacity(all.len());
+    for one in all {
+        let mut same_time = kept.iter().rev().take_while(|held| at(held) == at(&one));
+        if !same_time.any(|held| *held == one) {
+            kept.push(one);
+        }
+    }
+    kept
 }

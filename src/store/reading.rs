@@ -14,7 +14,6 @@ use crate::domain::daily::Beat;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Sample;
-use crate::domain::instant::Wall;
 use crate::wire::record::frame;
 
 /// Heartbeats of a group of devices at most, but for a single device that has
@@ -47,7 +46,7 @@ impl Store {
         let frame = lock(&self.frame);
         let is_asked = |one: &&Sample| one.device == device && Day::of(one.at) == Some(day);
         samples.extend(frame.samples().filter(is_asked));
-        let samples = in_order(samples, |sample| sample.at);
+        let samples = raw::in_order(samples, |sample| sample.at);
         match read {
             Ok(()) => Ok(samples),
             Err(fault) => Err(ReadError {
@@ -116,7 +115,7 @@ impl Store {
             let devices = devices.get(first..).unwrap_or_default();
             let days = devices.iter().zip(lists).map(|(&device, beats)| DeviceDay {
                 device,
-                beats: in_order(beats, |beat| beat.at),
+                beats: raw::in_order(beats, |beat| beat.at),
                 late: late.get(&device).copied().unwrap_or(0),
             });
             each(
@@ -239,20 +238,6 @@ const fn beat_of(beat: &frame::Beat) -> Beat {
         occasion: beat.occasion,
         status: beat.status,
     }
-}
-
-/// By time, and of equals of one time only one: after an error a heartbeat may
-/// have been written twice.
-fn in_order<T: PartialEq>(mut all: Vec<T>, at: impl Fn(&T) -> Wall) -> Vec<T> {
-    all.sort_by_key(|one| at(one));
-    let mut kept: Vec<T> = Vec::with_capacity(all.len());
-    for one in all {
-        let mut same_time = kept.iter().rev().take_while(|held| at(held) == at(&one));
-        if !same_time.any(|held| *held == one) {
-            kept.push(one);
-        }
-    }
-    kept
 }
 
 #[cfg(test)]

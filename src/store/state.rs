@@ -8,11 +8,15 @@
 //! | `addresses` | n (u16, big-endian) | a chunk of the devices' addresses |
 //! | `terms` | n (u16, big-endian) | a chunk of the devices' terms |
 //! | `announced` | day (u32, big-endian), device id or nothing for the site | hash of what was told of that row |
-//! | `meta` | `log`, `boot` | [`LogPlace`], number of the last start |
+//! | `gaps` | number of the last missing event (u64, big-endian) | a [`Gap`](crate::wire::record::uplink::Gap) in what is sent upstream |
+//! | `dead` | seq (u64, big-endian) | an event that the broker did not take |
+//! | `meta` | `log`, `boot`, `uplink` | [`LogPlace`], number of the last start, [`UplinkPlace`] |
 //!
 //! # Invariants
 //!
-//! - A step changes `liveness`, `log`, `announced` and `meta` in one transaction.
+//! - A step changes `liveness`, `log`, `announced`, `gaps`, `dead` and `meta` in one
+//!   transaction.
+//! - What waits for the uplink is counted in the transaction that changes it.
 //! - `log` holds every number from [`LogPlace::whole_from`] to `next_seq` - 1;
 //!   below, entries whose time was up may be missing.
 
@@ -30,15 +34,24 @@ use crate::domain::device::DeviceId;
 use crate::domain::terms::Terms;
 use crate::wire::record::logged::{self, LogPlace};
 use crate::wire::record::standing::{Checkpoint, Standing};
+use crate::wire::record::uplink::UplinkPlace;
 use crate::wire::record::{addresses, terms};
 
+mod gaps;
 mod log;
 mod marks;
+mod outbox;
+mod sweep;
+mod walk;
+
+pub(super) use outbox::Reading;
+pub(super) use sweep::{Held, Rule};
 
 pub(super) use marks::day_key;
 
 const PLACE: &[u8] = b"log";
 const BOOT: &[u8] = b"boot";
+const UPLINK: &[u8] = b"uplink";
 
 /// The open database.
 pub(super) struct StateDatabase {
@@ -50,8 +63,15 @@ pub(super) struct StateDatabase {
     addresses: sled::Tree,
     terms: sled::Tree,
     announced: sled::Tree,
+    gaps: sled::Tree,
+    dead: sled::Tree,
     meta: sled::Tree,
     place: LogPlace,
+    /// With the cursor as it is now; on disk it may be further back.
+    uplink: UplinkPlace,
+    /// Nothing above this number was handed out to be sent.
+    told_to: u64,
+    hints: outbox::Hints,
     /// Events of logs before this one.
     older_count: u64,
     was_empty: bool,
@@ -75,10 +95,13 @@ impl StateDatabase {
                 database.open_tree("addresses")?,
                 database.open_tree("terms")?,
                 database.open_tree("announced")?,
+                database.open_tree("gaps")?,
+                database.open_tree("dead")?,
                 database.open_tree("meta")?,
             ))
         });
-        let (liveness, log, checkpoint, addresses, terms, announced, meta) = match trees {
+        let (liveness, log, checkpoint, addresses, terms, announced, gaps, dead, meta) = match trees
+        {
             Ok(trees) => trees,
             Err(fault) => {
                 database::close(database);
@@ -94,8 +117,13 @@ impl StateDatabase {
             addresses,
             terms,
             announced,
+            gaps,
+            dead,
             meta,
             place: fresh,
+            uplink: UplinkPlace::default(),
+            told_to: 0,
+            hints: outbox::Hints::default(),
             older_count: 0,
             was_empty: false,
         };
@@ -122,6 +150,10 @@ impl StateDatabase {
         for key in older.keys() {
             key?;
             self.older_count += 1;
+        }
+        if let Some(bytes) = self.meta.get(UPLINK)? {
+            self.uplink = UplinkPlace::from_bytes(&bytes)?;
+            self.told_to = self.uplink.reserved;
         }
         self.check_end_of_log()?;
         self.standings()?;
@@ -171,12 +203,20 @@ impl StateDatabase {
     }
 
     fn write_place(&mut self, place: LogPlace) -> Result<(), Fault> {
+        let uplink = UplinkPlace {
+            next_seq: place.next_seq,
+            ..self.uplink.clone()
+        };
         database::guarded(|| {
-            self.meta.insert(PLACE, place.to_bytes())?;
+            let mut batch = sled::Batch::default();
+            batch.insert(PLACE, place.to_bytes());
+            batch.insert(UPLINK, uplink.to_bytes());
+            self.meta.apply_batch(batch)?;
             self.database.flush()?;
             Ok(())
         })?;
         self.place = place;
+        self.uplink = uplink;
         Ok(())
     }
 
@@ -211,14 +251,23 @@ impl StateDatabase {
         })
     }
 
-    /// Writes steps in one transaction, without flushing it.
+    /// Writes steps in one transaction, without flushing it. Steps that are there
+    /// already are written anew and counted no second time.
     pub(super) fn write(&mut self, steps: &[Step]) -> Result<(), Fault> {
         let mut place = self.place.clone();
         place.next_seq = steps.last().map_or(place.next_seq, |step| step.seq + 1);
-        let place_bytes = place.to_bytes();
-        let trees = (&self.liveness, &self.log, &self.announced, &self.meta);
+        let uplink = self.uplink_after(steps, place.next_seq);
+        let (place_bytes, uplink_bytes) = (place.to_bytes(), uplink.to_bytes());
+        let trees = (
+            &self.liveness,
+            &self.log,
+            &self.announced,
+            &self.gaps,
+            &self.dead,
+            &self.meta,
+        );
         let done = database::guarded(|| {
-            let result = trees.transaction(|(liveness, log, announced, meta)| {
+            let result = trees.transaction(|(liveness, log, announced, gaps, dead, meta)| {
                 for step in steps {
                     if let Some((device, standing)) = &step.standing {
                         liveness.insert(device.as_str(), standing.to_bytes())?;
@@ -226,16 +275,23 @@ impl StateDatabase {
                     if let Some(mark) = &step.mark {
                         announced.insert(mark.key(), logged::pack_mark(mark.content))?;
                     }
-                    let entry = logged::pack_event(step.kind, &step.json);
+                    if let Some(aside) = &step.aside {
+                        aside.write(gaps, dead)?;
+                    }
+                    let entry = logged::pack_event(step.kind, step.is_local, &step.json);
                     log.insert(&step.seq.to_be_bytes(), entry)?;
                 }
                 meta.insert(PLACE, place_bytes.as_slice())?;
+                meta.insert(UPLINK, uplink_bytes.as_slice())?;
                 Ok::<(), ConflictableTransactionError<()>>(())
             });
             result.map_err(|error| fault_of(&error))
         });
         done?;
-        self.place = place;
+        (self.place, self.uplink) = (place, uplink);
+        if steps.iter().any(|step| step.aside.is_some()) {
+            self.forget_first();
+        }
         Ok(())
     }
 
@@ -292,6 +348,16 @@ impl StateDatabase {
                 standings.push((device_of(&key)?, Standing::from_bytes(&value)?));
             }
             Ok(standings)
+        })
+    }
+
+    /// The standing of one device, if it has a durable step.
+    pub(super) fn standing_of(&self, device: DeviceId) -> Result<Option<Standing>, Fault> {
+        database::guarded(|| {
+            let bytes = self.liveness.get(device.as_str())?;
+            Ok(bytes
+                .map(|bytes| Standing::from_bytes(&bytes))
+                .transpose()?)
         })
     }
 

@@ -5,10 +5,12 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use super::state;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
-use crate::domain::event::Change;
+use crate::domain::event::{Change, Event, News, Stage};
+use crate::domain::outbox::{Class, Load};
 use crate::wire::message::{self, Place};
-use crate::wire::record::logged::{Kind, LogPlace};
+use crate::wire::record::logged::Kind;
 use crate::wire::record::standing::Standing;
+use crate::wire::record::uplink::{DeadLetter, Gap};
 
 /// One change with its place in the log, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +19,42 @@ pub(super) struct Step {
     pub(super) seq: u64,
     /// Which kind of event.
     pub(super) kind: Kind,
+    /// Whether it is kept for the page alone and not addressed to MQTT.
+    pub(super) is_local: bool,
     /// The event's envelope.
     pub(super) json: String,
     /// The standing that becomes true with it, if any.
     pub(super) standing: Option<(DeviceId, Standing)>,
     /// That it was announced, if it is an announcement.
     pub(super) mark: Option<Mark>,
+    /// The event that is kept aside with it, if it tells of one.
+    pub(super) aside: Option<Box<Aside>>,
+}
+
+/// An event of the log that is not sent but kept aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Aside {
+    /// Its number.
+    pub(super) seq: u64,
+    /// What is sent in its place.
+    pub(super) gap: Gap,
+    /// What is kept of it.
+    pub(super) letter: DeadLetter,
+    /// Letters that make room for it, by number.
+    pub(super) dropped: Vec<u64>,
+}
+
+/// The place of a change in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat<'a> {
+    /// The log.
+    pub(super) log_id: &'a str,
+    /// The number.
+    pub(super) seq: u64,
+    /// Number of the log's previous event addressed to MQTT.
+    pub(super) previous: Option<u64>,
+    /// Whether it is kept for the page alone.
+    pub(super) is_local: bool,
 }
 
 /// What was last told of a row of a final day.
@@ -69,10 +101,19 @@ pub(super) struct Voice {
     pub(super) node: String,
 }
 
+impl Aside {
+    /// What waits no more once it is aside.
+    pub(super) fn load(&self) -> (Class, Load) {
+        let bytes = bytes_of(&self.letter.json);
+        (self.letter.kind.class(), Load { events: 1, bytes })
+    }
+}
+
 impl Step {
-    /// The change as number `seq` of the log.
-    pub(super) fn of(change: &Change, seq: u64, place: &LogPlace, voice: &Voice) -> Self {
+    /// The change in its place in the log.
+    pub(super) fn of(change: &Change, seat: &Seat<'_>, voice: &Voice) -> Self {
         let event = change.event();
+        let seq = seat.seq;
         let standing = match change {
             Change::Standing { liveness, .. } => {
                 let track = liveness.track;
@@ -84,22 +125,43 @@ impl Step {
             }
             Change::Notice(_) | Change::Announcement { .. } => None,
         };
-        let envelope = Place {
-            site: &voice.site,
-            node: &voice.node,
-            log_id: &place.log_id,
-            seq,
-            // Every event of the log is addressed to MQTT.
-            prev_seq: (seq > place.base_seq).then(|| seq - 1),
-        };
         Self {
             seq,
             kind: Kind::of(&event.news),
-            json: message::envelope(event, &envelope),
+            is_local: seat.is_local,
+            json: envelope(event, seat, voice),
             standing,
             mark: Mark::of(change),
+            aside: None,
         }
     }
+
+    /// Bytes of its envelope.
+    pub(super) fn bytes(&self) -> u64 {
+        bytes_of(&self.json)
+    }
+}
+
+/// An event as it goes upstream from its place in the log.
+pub(super) fn envelope(event: &Event, seat: &Seat<'_>, voice: &Voice) -> String {
+    let place = Place {
+        site: &voice.site,
+        node: &voice.node,
+        log_id: seat.log_id,
+        seq: seat.seq,
+        prev_seq: seat.previous,
+    };
+    message::envelope(event, &place)
+}
+
+/// Whether an event tells of a heartbeat that failed.
+pub(super) fn is_miss(event: &Event) -> bool {
+    matches!(&event.news, News::Failed(failure) if failure.stage == Stage::Heartbeat)
+}
+
+/// How much an envelope counts against `uplink.outbox_max_bytes`.
+pub(super) fn bytes_of(json: &str) -> u64 {
+    u64::try_from(json.len()).unwrap_or(u64::MAX)
 }
 
 /// A name for a new log: 48 random bits, so that no two logs of any site are

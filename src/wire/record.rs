@@ -25,6 +25,7 @@ pub mod names;
 pub mod standing;
 pub mod summary;
 pub mod terms;
+pub mod uplink;
 
 /// Bytes that are no record of the kind asked for, and what is wrong with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

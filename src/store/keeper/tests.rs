@@ -3,6 +3,9 @@
 use super::*;
 use crate::domain::event::{Event, News};
 use crate::domain::status::{Status, Track};
+use crate::store::outbox::UplinkMarks;
+use crate::store::state::Reading;
+use crate::wire::record::logged;
 
 fn now() -> Wall {
     Wall::from_millis(1_773_273_600_000)
@@ -41,11 +44,13 @@ fn turn(device: &str) -> Change {
 
 /// Leaves `changes` in doubt: written (if `is_written`) and then failed.
 fn leave_in_doubt(keeper: &mut Keeper, changes: &[Change], is_written: bool) {
-    let place = keeper.database(now()).unwrap().place().clone();
-    let steps: Vec<Step> = (place.next_seq..)
-        .zip(changes)
-        .map(|(seq, change)| Step::of(change, seq, &place, &keeper.voice))
-        .collect();
+    keeper.database(now()).unwrap();
+    let steps = keeper.number(&changes.iter().collect::<Vec<_>>()).unwrap();
+    fail_with(keeper, changes, &steps, is_written);
+}
+
+fn fail_with(keeper: &mut Keeper, changes: &[Change], steps: &[Step], is_written: bool) {
+    let steps = steps.to_vec();
     keeper.uncertain = changes.iter().cloned().zip(steps.clone()).collect();
     let failed = keeper.try_on(|database| {
         if is_written {
@@ -98,9 +103,8 @@ fn the_newest_entries_are_told_only_once_they_are_durable() {
     let folder = tempfile::tempdir().unwrap();
     let mut keeper = keeper(folder.path());
     keeper.commit(&[turn("a")], now()).unwrap();
-    let place = keeper.database(now()).unwrap().place().clone();
-    let step = Step::of(&turn("b"), place.next_seq, &place, &keeper.voice);
-    keeper.try_on(|database| database.write(&[step])).unwrap();
+    let steps = keeper.number(&[&turn("b")]).unwrap();
+    keeper.try_on(|database| database.write(&steps)).unwrap();
     assert_eq!(numbers(&mut keeper), [1]);
 }
 
@@ -171,4 +175,100 @@ fn standings_and_terms_are_saved_from_a_state_whose_log_is_damaged() {
     let standings = after.database(now()).unwrap().standings().unwrap();
     assert_eq!(standings[0].0, device);
     assert_eq!(numbers(&mut after), [0; 0]);
+}
+
+fn waiting(keeper: &Keeper) -> (u64, u64, u64) {
+    let outbox = keeper.shown().lock().unwrap().clone();
+    let total = outbox.backlog.total();
+    assert_eq!(total.events == 0, total.bytes == 0);
+    (outbox.cursor, outbox.last, total.events)
+}
+
+fn sent(keeper: &mut Keeper, after: u64) -> Vec<u64> {
+    let mut reading = Reading::new(after, 99, usize::MAX);
+    assert!(keeper.read_outbox(&mut reading, now()).unwrap());
+    reading.parcels.iter().map(|parcel| parcel.seq).collect()
+}
+
+#[test]
+fn what_waits_is_counted_once_and_the_cursor_stays_whatever_became_of_a_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    keeper.commit(&[turn("a"), turn("b")], now()).unwrap();
+    assert!(keeper.move_cursor(1, now()).unwrap());
+    assert_eq!(waiting(&keeper), (1, 2, 1));
+    // The cursor was in memory only when the database failed.
+    leave_in_doubt(&mut keeper, &[turn("c")], true);
+    keeper.database(now()).unwrap();
+    assert_eq!(waiting(&keeper), (1, 3, 2));
+    leave_in_doubt(&mut keeper, &[turn("d")], false);
+    keeper.database(now()).unwrap();
+    assert_eq!(waiting(&keeper), (1, 3, 2));
+    assert_eq!(sent(&mut keeper, 1), [2, 3]);
+    assert_eq!(*keeper.news().borrow(), 4);
+}
+
+#[test]
+fn a_message_kept_aside_in_doubt_is_kept_aside_once() {
+    for is_written in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = keeper(folder.path());
+        keeper.commit(&[turn("a"), turn("b")], now()).unwrap();
+        let reason = ("too large", now());
+        let voice = keeper.voice.clone();
+        let found = keeper.try_on(|database| database.aside(1, reason, &voice));
+        let (aside, telling) = found.unwrap().unwrap();
+        let change = Change::Notice(telling.unwrap());
+        let mut steps = keeper.number(&[&change]).unwrap();
+        steps[0].aside = Some(Box::new(aside));
+        fail_with(&mut keeper, &[change], &steps, is_written);
+        keeper.set_aside(1, "too large", now()).unwrap();
+        assert_eq!(sent(&mut keeper, 0), [1, 2, 3], "{is_written}");
+        assert_eq!(waiting(&keeper), (0, 3, 2), "{is_written}");
+        assert_eq!(keeper.dead_letters(9, now()).unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn what_a_program_logged_that_knows_no_uplink_waits_like_all_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut before = keeper(folder.path());
+    before.commit(&[turn("a"), turn("b")], now()).unwrap();
+    before.move_cursor(1, now()).unwrap();
+    before.keep_uplink(&UplinkMarks::default(), now()).unwrap();
+    let place = before.database(now()).unwrap().place().clone();
+    let steps = before.number(&[&turn("c")]).unwrap();
+    before.close();
+    let older = sled::open(folder.path().join("state")).unwrap();
+    let entry = logged::pack_event(steps[0].kind, false, &steps[0].json);
+    let log = older.open_tree("log").unwrap();
+    log.insert(3_u64.to_be_bytes(), entry).unwrap();
+    let next = LogPlace {
+        next_seq: 4,
+        ..place
+    };
+    let meta = older.open_tree("meta").unwrap();
+    meta.insert("log", next.to_bytes()).unwrap();
+    older.flush().unwrap();
+    drop((log, meta, older));
+    let mut after = keeper(folder.path());
+    assert_eq!(waiting(&after), (1, 3, 2));
+    assert_eq!(sent(&mut after, 1), [2, 3]);
+    assert_eq!(after.commit(&[turn("d")], now()).unwrap(), [4]);
+}
+
+#[test]
+fn a_new_log_begins_after_what_waits_of_the_old_one_and_without_a_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = keeper(folder.path());
+    keeper.commit(&[turn("a"), turn("b")], now()).unwrap();
+    keeper.begin_log(50, now()).unwrap();
+    assert_eq!(sent(&mut keeper, 0), [1, 2]);
+    keeper.commit(&[turn("c"), turn("d")], now()).unwrap();
+    assert_eq!(sent(&mut keeper, 0), [1, 2, 50, 51]);
+    let first = keeper.try_on(|database| database.event(50));
+    assert!(first.unwrap().unwrap().json.contains("\"prev_seq\":null"));
+    assert_eq!(waiting(&keeper), (0, 51, 4));
+    let oldest = keeper.shown().lock().unwrap().backlog.oldest_at;
+    assert_eq!(oldest, Some(now()));
 }

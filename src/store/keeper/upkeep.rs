@@ -2,7 +2,6 @@
 //! and the end of what is too old.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::Keeper;
@@ -12,6 +11,7 @@ use crate::domain::event::Change;
 use crate::domain::instant::Wall;
 use crate::domain::terms::Terms;
 use crate::store::database::Fault;
+use crate::store::state::{Held, Rule};
 use crate::store::step::Mark;
 use crate::store::{EventPage, LoggedEvent};
 
@@ -21,10 +21,10 @@ const MARKS_STAY: Duration = Duration::from_hours(40 * 24);
 /// One small step of a removal; the lock may be let go in between.
 #[derive(Debug)]
 pub(in crate::store) enum Removal {
-    /// Of events that are too old.
-    Old,
-    /// Of events about failed heartbeats that are too old.
-    FailedHeartbeats,
+    /// Of events, by this rule, from this number on.
+    Events(Rule, Option<u64>),
+    /// Of gaps that are acknowledged.
+    Gaps,
     /// Of marks, from this key on.
     Marks(Vec<u8>),
 }
@@ -38,6 +38,11 @@ pub(in crate::store) struct Reach<'a> {
     pub(in crate::store) heartbeat_from: Wall,
     /// Days whose marks stay, because their raw is there.
     pub(in crate::store) raw_days: &'a [Day],
+}
+
+impl Removal {
+    /// The first step.
+    pub(in crate::store) const FIRST: Self = Self::Events(Rule::Old, None);
 }
 
 impl Keeper {
@@ -143,35 +148,44 @@ impl Keeper {
         now: Wall,
     ) -> Result<Option<Removal>, Fault> {
         self.database(now)?;
-        // What is in doubt stays.
-        let end = self.durable_below;
-        match step {
-            Removal::Old => {
-                let flow =
-                    self.try_on(|database| database.remove_old((reach.events_from, now), end))?;
-                Ok(Some(match flow {
-                    ControlFlow::Continue(()) => Removal::Old,
-                    ControlFlow::Break(()) => Removal::FailedHeartbeats,
+        let held = Held {
+            for_uplink: self.forward.holds_for_uplink,
+            // What is in doubt stays.
+            end: self.durable_below,
+            now,
+        };
+        let next = self.try_on(|database| match step {
+            Removal::Events(rule, at) => {
+                let from = match rule {
+                    Rule::Old => reach.events_from,
+                    Rule::FailedHeartbeats => reach.heartbeat_from,
+                };
+                let next = database.sweep((rule, at), from, &held)?;
+                Ok(Some(match (next, rule) {
+                    (Some(at), _) => Removal::Events(rule, Some(at)),
+                    (None, Rule::Old) => Removal::Events(Rule::FailedHeartbeats, None),
+                    (None, Rule::FailedHeartbeats) => Removal::Gaps,
                 }))
             }
-            Removal::FailedHeartbeats => {
-                let times = (reach.heartbeat_from, now);
-                let flow = self.try_on(|database| database.remove_failed_heartbeats(times, end))?;
-                Ok(Some(match flow {
-                    ControlFlow::Continue(()) => Removal::FailedHeartbeats,
-                    ControlFlow::Break(()) => Removal::Marks(Vec::new()),
-                }))
-            }
-            Removal::Marks(from) => self.try_on(|database| {
+            Removal::Gaps => Ok(Some(if database.sweep_gaps()? {
+                Removal::Gaps
+            } else {
+                Removal::Marks(Vec::new())
+            })),
+            Removal::Marks(from) => {
                 let last = database.last_marked_day()?;
                 let until = last.and_then(|last| Day::of(last.start().minus(MARKS_STAY)));
-                let Some(until) = until else { return Ok(None) };
-                let next = database.remove_marks(&from, until, reach.raw_days)?;
+                let next = match until {
+                    Some(until) => database.remove_marks(&from, until, reach.raw_days)?,
+                    None => None,
+                };
                 if next.is_none() {
                     database.flush()?;
                 }
                 Ok(next.map(Removal::Marks))
-            }),
-        }
+            }
+        })?;
+        self.show();
+        Ok(next)
     }
 }

@@ -7,8 +7,12 @@ use super::{BadRecord, Packer, Unpacker};
 use crate::domain::device::DeviceId;
 use crate::domain::event::News;
 use crate::domain::instant::Wall;
+use crate::domain::outbox::Class;
 
 const VERSION: u8 = 1;
+
+/// Beside the kind: the entry is not addressed to MQTT.
+const LOCAL: u8 = 1 << 7;
 
 /// Which kind of news an entry of the log tells, without reading its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +27,17 @@ pub enum Kind {
     Daily,
     /// The wall clock was set.
     Clock,
+}
+
+/// An entry of the log, as it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Which kind of news it tells.
+    pub kind: Kind,
+    /// Whether it is kept for the page alone and not addressed to MQTT.
+    pub is_local: bool,
+    /// The envelope.
+    pub json: &'a str,
 }
 
 /// Where the event log stands.
@@ -57,8 +72,18 @@ impl Kind {
         }
     }
 
+    /// Its class, by which it is passed over where too much waits.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self {
+            Self::Failed => Class::Failed,
+            Self::Status | Self::Removed | Self::Clock => Class::Status,
+            Self::Daily => Class::Daily,
+        }
+    }
+
     // On disk: never change a number, only add.
-    const fn code(self) -> u8 {
+    pub(super) const fn code(self) -> u8 {
         match self {
             Self::Status => 0,
             Self::Failed => 1,
@@ -68,7 +93,7 @@ impl Kind {
         }
     }
 
-    const fn from_code(code: u8) -> Option<Self> {
+    pub(super) const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Status,
             1 => Self::Failed,
@@ -82,20 +107,25 @@ impl Kind {
 
 /// An entry of the log: the envelope exactly as it goes upstream.
 #[must_use]
-pub fn pack_event(kind: Kind, json: &str) -> Vec<u8> {
+pub fn pack_event(kind: Kind, is_local: bool, json: &str) -> Vec<u8> {
     let mut packer = Packer::new(VERSION);
-    packer.byte(kind.code());
+    packer.byte(kind.code() | if is_local { LOCAL } else { 0 });
     packer.text(json);
     packer.seal()
 }
 
 /// Reads an entry of the log.
-pub fn unpack_event(bytes: &[u8]) -> Result<(Kind, &str), BadRecord> {
+pub fn unpack_event(bytes: &[u8]) -> Result<Entry<'_>, BadRecord> {
     let mut unpacker = Unpacker::open(bytes, VERSION)?;
-    let kind = Kind::from_code(unpacker.byte()?).ok_or(BadRecord("is no known kind of event"))?;
+    let code = unpacker.byte()?;
+    let kind = Kind::from_code(code & !LOCAL).ok_or(BadRecord("is no known kind of event"))?;
     let json = unpacker.text()?;
     unpacker.end()?;
-    Ok((kind, json))
+    Ok(Entry {
+        kind,
+        is_local: code & LOCAL != 0,
+        json,
+    })
 }
 
 /// When the event of an entry was produced, without reading its JSON in full.
@@ -105,6 +135,38 @@ pub fn produced_at(json: &str) -> Option<Wall> {
     let (_, rest) = json.split_once("\"produced_at\":\"")?;
     let (time, _) = rest.split_once('"')?;
     Wall::parse(time)
+}
+
+/// What an envelope says of the event before its own, without reading it in full;
+/// `None` where it is the first of its log.
+#[must_use]
+pub fn prev_seq(json: &str) -> Option<u64> {
+    // Before it stand words, names and numbers of ours, none of which holds a quote.
+    let (_, rest) = json.split_once("\"prev_seq\":")?;
+    let (number, _) = rest.split_once('}')?;
+    number.parse().ok()
+}
+
+/// The log that an envelope is numbered in.
+#[must_use]
+pub fn log_id(json: &str) -> Option<&str> {
+    let (_, rest) = json.split_once("\"log_id\":\"")?;
+    rest.split_once('"').map(|(log_id, _)| log_id)
+}
+
+/// The device that an envelope is about; `None`: the site or the node.
+#[must_use]
+pub fn device(json: &str) -> Option<DeviceId> {
+    // The first one is the envelope's own: it comes right after `meta`.
+    let (_, rest) = json.split_once("\"context\":{")?;
+    let (device, _) = rest.strip_prefix("\"device_id\":\"")?.split_once('"')?;
+    device.parse().ok()
+}
+
+/// Whether an entry tells that the broker did not take a message.
+#[must_use]
+pub fn is_refusal(kind: Kind, json: &str) -> bool {
+    kind == Kind::Failed && json.contains("\"error_code\":\"MESSAGE_REFUSED\"")
 }
 
 /// Whether an entry tells of a heartbeat that failed: told in great numbers, kept
@@ -216,11 +278,17 @@ mod tests {
 
     #[test]
     fn entries_places_and_starts_come_back() {
-        let bytes = pack_event(Kind::Failed, "{\"event\":\"\u{e4}\"}");
-        assert_eq!(
-            unpack_event(&bytes),
-            Ok((Kind::Failed, "{\"event\":\"\u{e4}\"}"))
-        );
+        let json = "{\"event\":\"\u{e4}\"}";
+        for is_local in [false, true] {
+            let kind = Kind::Failed;
+            let bytes = pack_event(kind, is_local, json);
+            let entry = Entry {
+                kind,
+                is_local,
+                json,
+            };
+            assert_eq!(unpack_event(&bytes), Ok(entry));
+        }
         let place = LogPlace {
             log_id: "0123456789ab".into(),
             base_seq: 1,
@@ -248,7 +316,7 @@ mod tests {
         }
         assert_eq!(unpack_mark(&pack_mark(u64::MAX)), Ok(u64::MAX));
         assert_eq!(unpack_boot(&pack_boot(u32::MAX)), Ok(u32::MAX));
-        assert!(unpack_boot(&bytes).is_err());
+        assert!(unpack_boot(&pack_event(Kind::Clock, false, json)).is_err());
         assert!(unpack_event(&[]).is_err());
     }
     #[test]
@@ -283,6 +351,16 @@ mod tests {
         assert!(is_failed_heartbeat(Kind::Failed, &json));
         assert!(json.contains(&needle_of(&device)));
         assert!(!json.contains(&needle_of(&"meter-2".parse().unwrap())));
+        assert_eq!(super::device(&json), Some(device));
+        assert_eq!(log_id(&json), Some("0123456789ab"));
+        assert_eq!(prev_seq(&json), None);
+        assert!(!is_refusal(Kind::Failed, &json));
+        let later = Place {
+            prev_seq: Some(6),
+            ..place
+        };
+        let json = envelope(&event(Stage::Heartbeat), &later);
+        assert_eq!(prev_seq(&json), Some(6));
         let json = envelope(&event(Stage::Store), &place);
         assert!(!is_failed_heartbeat(Kind::Failed, &json));
         assert_eq!(produced_at("{}"), None);
