@@ -7,6 +7,9 @@
 //! - `hour`: CPU per hour at 1,000 devices and the default minute, all alive and,
 //!   in a second process at the same time, 200 of them silent;
 //! - `memory`: peak resident memory at 1,000 and at 10,000 devices;
+//! - `history`: memory after views of `/history` over five years of rows of 1,000
+//!   devices, beside a process without any rows, and how long a view takes; SECONDS
+//!   is how long after the views memory is looked at again;
 //! - `page`: time to the first byte of the first page of 10,000 devices, and how
 //!   late probes leave meanwhile.
 //!
@@ -22,6 +25,8 @@
 
 #[path = "../tests/support/process.rs"]
 mod process;
+#[path = "../tests/support/years.rs"]
+mod years;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -33,6 +38,10 @@ use std::time::Duration;
 
 use process::{Launch, Program};
 use sitebeat::clock::{Clock, SystemClock};
+use sitebeat::domain::day::Day;
+use sitebeat::domain::device::DeviceId;
+use sitebeat::domain::instant::Wall;
+use sitebeat::store::{Options, Store};
 
 /// Clock ticks per second of `/proc/PID/stat` (proc(5); 100 on every Linux).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -46,8 +55,9 @@ fn main() {
         "fping" => against_fping(&namespace, window.unwrap_or(30)),
         "hour" => hour(&namespace, window.unwrap_or(300)),
         "memory" => memory(&namespace, window.unwrap_or(120)),
+        "history" => history(window.unwrap_or(45)),
         "page" => page(window.unwrap_or(90)),
-        other => println!("unknown part {other}: fping, hour, memory or page"),
+        other => println!("unknown part {other}: fping, hour, memory, history or page"),
     }
 }
 
@@ -164,6 +174,63 @@ fn memory(namespace: &Namespace, window: u64) {
         println!("{n} devices for {window} s: peak {} kB", peak_kb(&program));
         assert_eq!(program.stop().code(), Some(0));
     }
+}
+
+fn history(window: u64) {
+    let [with, without] = [(); 2].map(|()| tempfile::tempdir_in("target").expect("a folder"));
+    for folder in [&with, &without] {
+        write_inventory(folder.path(), &(0..1_000).map(live).collect::<Vec<_>>());
+    }
+    let clock = SystemClock::new();
+    keep_years(with.path(), clock.wall());
+    let programs = [&with, &without].map(|folder| Launch::new(folder.path(), &[]).start());
+    let tell = |when: &str| {
+        let [with, without] = [&programs[0], &programs[1]].map(resident_kb);
+        let more = with.cast_signed() - without.cast_signed();
+        println!("  {when:24}: {with} kB with history, {without} kB without, {more} kB more");
+    };
+    println!("1,000 devices, five years of rows:");
+    sleep(Duration::from_secs(20));
+    tell("before any view");
+    let views = ["days=30", "days=90", "device=D7&days=90"];
+    let mut longest = [Duration::ZERO; 3];
+    for program in &programs {
+        for _ in 0..4 {
+            for (view, longest) in views.iter().zip(&mut longest) {
+                let start = clock.mono();
+                let answer = program.get(&format!("/history?{view}"));
+                *longest = clock.mono().since(start).max(*longest);
+                assert_eq!(answer.status, 200, "{}", answer.body);
+            }
+        }
+    }
+    tell("after twelve views");
+    sleep(Duration::from_secs(window));
+    tell(&format!("{window} s later"));
+    for (view, longest) in views.iter().zip(longest) {
+        println!("  longest view of /history?{view}: {longest:.1?}");
+    }
+    for program in programs {
+        assert_eq!(program.stop().code(), Some(0));
+    }
+}
+
+/// A store with five years of rows up to yesterday.
+fn keep_years(folder: &Path, now: Wall) {
+    let options = Options {
+        path: folder.join("data"),
+        site: "site-1".into(),
+        node: "gateway".into(),
+        max_bytes: 8 << 30,
+        min_free_bytes: 0,
+    };
+    let store = Store::open(&options, now).expect("open the store").store;
+    let fleet: Vec<DeviceId> = (0..1_000)
+        .map(|n| format!("D{n}").parse().expect("an id"))
+        .collect();
+    let yesterday = Day::of(now).expect("a day of the calendar").previous();
+    years::keep_days(&store, &fleet, (yesterday, 5 * 365));
+    store.close(now).expect("close the store");
 }
 
 fn page(window: u64) {
@@ -284,6 +351,10 @@ fn status_line(program: &Program, file: &str, name: &str) -> u64 {
 
 fn written_bytes(program: &Program) -> u64 {
     status_line(program, "io", "write_bytes:")
+}
+
+fn resident_kb(program: &Program) -> u64 {
+    status_line(program, "status", "VmRSS:")
 }
 
 fn peak_kb(program: &Program) -> u64 {

@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench rollup` sums up a day of 1,000 and of 10,000 devices with
 //! a heartbeat a minute and prints time, processor time and memory over that of
-//! the idle store; then writes one and five years of rows of 1,000 devices and
+//! the idle store, what opening takes where no checkpoint was written, and how long
+//! a flush waits while the day is read; then writes one and five years of rows of 1,000 devices and
 //! prints what keeping and reading them takes. Each scene runs in a process of its
 //! own. Goals: 0.3 s and 20 MB at 1,000 devices, 3 s at 10,000; reading five years
 //! takes no more memory than one, at most 100 MB.
@@ -11,15 +12,19 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::disallowed_methods,
+    clippy::indexing_slicing,
     reason = "a bench prints, stops at the first surprise, and measures real time"
 )]
 
+#[path = "../tests/support/years.rs"]
+mod years;
+
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sitebeat::config::settings::Rollup;
-use sitebeat::domain::daily::{CALC_VERSION, Figures, Summary};
 use sitebeat::domain::day::Day;
 use sitebeat::domain::device::DeviceId;
 use sitebeat::domain::heartbeat::{Miss, Occasion, Outcome, Sample};
@@ -28,6 +33,7 @@ use sitebeat::domain::status::Status;
 use sitebeat::edge::rollup::plan::by_hand;
 use sitebeat::edge::rollup::work::summarise;
 use sitebeat::store::{Options, Store};
+use years::keep_days;
 
 const MINUTE: Duration = Duration::from_mins(1);
 const SCENES: [[&str; 2]; 4] = [
@@ -101,6 +107,7 @@ fn day(devices: usize) {
                 .wrapping_mul(2_654_435_761)
                 .wrapping_add(minute * 97)
                 >> 8;
+            let at = at.plus(Duration::from_millis(u64::from(turn % 60_000)));
             let outcome = if turn.is_multiple_of(50) {
                 Outcome::Missed(Miss::Timeout)
             } else {
@@ -109,11 +116,11 @@ fn day(devices: usize) {
                 }
             };
             Sample {
-                device,
-                at: at.plus(Duration::from_millis(u64::from(turn % 60_000))),
                 outcome,
-                occasion: Occasion::Scheduled,
-                status: Status::Online,
+                ..reply(
+                    device,
+                    at.plus(Duration::from_millis(u64::from(turn % 60_000))),
+                )
             }
         };
         let samples: Vec<Sample> = fleet.iter().enumerate().map(sample).collect();
@@ -122,6 +129,16 @@ fn day(devices: usize) {
     }
     drop(store);
     again(&["day", &devices.to_string()], folder.path());
+}
+
+fn reply(device: DeviceId, at: Wall) -> Sample {
+    Sample {
+        device,
+        at,
+        outcome: Outcome::Replied { rtt_us: 300_000 },
+        occasion: Occasion::Scheduled,
+        status: Status::Online,
+    }
 }
 
 /// Goes on in another process.
@@ -134,7 +151,15 @@ fn again(scene: &[&str], folder: &Path) {
 fn sum_up(folder: &Path, devices: &str) {
     let day: Day = "2026-03-12".parse().unwrap();
     let now = day.end().plus(Duration::from_mins(20));
+    let start = Instant::now();
     let store = open(folder, now);
+    println!(
+        "{devices} devices, opened without a checkpoint: {:.2} s, CPU {:.2} s, peak of the \
+         process {} kB",
+        start.elapsed().as_secs_f64(),
+        cpu_seconds(),
+        memory("VmHWM:")
+    );
     let job = by_hand(day, now, &Rollup::default()).expect("the day is over");
     let idle = memory("VmRSS:");
     reset_peak();
@@ -153,6 +178,42 @@ fn sum_up(folder: &Path, devices: &str) {
         "  memory: idle {idle} kB, peak {} kB more",
         memory("VmHWM:") - idle
     );
+    flush_beside_a_reading(&store, devices, day);
+}
+
+/// How long a flush of one heartbeat per device takes alone, and while the day is
+/// read.
+fn flush_beside_a_reading(store: &Store, devices: &str, day: Day) {
+    let fleet = fleet(devices.parse().expect("a number"));
+    let mut minute = 0;
+    let mut flush = || {
+        let at = day.end().plus(MINUTE * minute);
+        minute += 1;
+        let samples: Vec<Sample> = fleet.iter().map(|&id| reply(id, at)).collect();
+        store.push_raw(&samples);
+        let start = Instant::now();
+        store.flush_raw(at).expect("keep a minute");
+        let took = start.elapsed();
+        thread::sleep(Duration::from_millis(10));
+        took
+    };
+    let alone: Vec<Duration> = (0..20).map(|_| flush()).collect();
+    let mut beside = Vec::new();
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| store.read_day(day, &mut |_| {}).expect("read the day"));
+        while !reading.is_finished() {
+            beside.push(flush());
+        }
+    });
+    for (what, mut waits) in [("alone", alone), ("beside a reading of the day", beside)] {
+        waits.sort_unstable();
+        println!(
+            "  {} flushes {what}: median {:.1?}, longest {:.1?}",
+            waits.len(),
+            waits[waits.len() / 2],
+            waits[waits.len() - 1]
+        );
+    }
 }
 
 fn years(years: u32) {
@@ -161,29 +222,16 @@ fn years(years: u32) {
     let fleet = fleet(1_000);
     {
         let store = open(folder.path(), first.start());
-        let mut day = first;
+        let count = years * 365;
+        let last = (1..count).fold(first, |day, _| day.next());
         let start = Instant::now();
-        for n in 0..years * 365 {
-            let row = |(d, &device): (usize, &DeviceId)| Summary {
-                day,
-                device,
-                figures: figures(n.wrapping_mul(31).wrapping_add(u32::try_from(d).unwrap())),
-                calc_version: CALC_VERSION,
-                created_at: day.end(),
-                updated_at: day.end(),
-            };
-            let rows: Vec<Summary> = fleet.iter().enumerate().map(row).collect();
-            store
-                .upsert_summaries(day, &rows)
-                .expect("keep a day of rows");
-            day = day.next();
-        }
+        keep_days(&store, &fleet, (last, count));
         println!(
             "{years} years of 1,000 devices: {:.1} ms a day to write, {} MB on disk",
-            start.elapsed().as_secs_f64() * 1_000.0 / f64::from(years * 365),
+            start.elapsed().as_secs_f64() * 1_000.0 / f64::from(count),
             disk_bytes(folder.path()) / 1_000_000
         );
-        store.close(day.start()).expect("close");
+        store.close(last.end()).expect("close");
     }
     again(&["years", &years.to_string()], folder.path());
 }
@@ -217,22 +265,6 @@ fn read(folder: &Path) {
         "  a month, {month} rows: {:.1} ms",
         start.elapsed().as_secs_f64() * 1_000.0
     );
-}
-
-fn figures(n: u32) -> Figures {
-    let missed = n.wrapping_mul(2_654_435_761) >> 24;
-    Figures {
-        expected: 1_440,
-        replied: 1_440 - missed,
-        missed,
-        online: 1_440 - missed,
-        offline: missed,
-        avg_rtt_us: Some(300_000 + n % 10_000),
-        p95_rtt_us: Some(900_000 + n % 10_000),
-        max_missed_count: missed,
-        longest_offline_ms: u64::from(missed) * 60_000,
-        ..Figures::default()
-    }
 }
 
 /// A line of `/proc/self/status`, in kB.

@@ -17,13 +17,14 @@ use crate::config::{self, Request};
 use crate::fault::chain;
 use crate::ping::fleet::Fleet;
 
+mod allocator;
 pub mod check;
 pub mod cli;
 pub mod exit;
 pub mod export;
 pub mod logging;
+mod offline;
 pub mod opening;
-mod owner;
 mod page;
 mod rollup;
 pub mod roster;
@@ -38,6 +39,12 @@ pub fn main() -> ExitCode {
     let invocation = match cli::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
         Err(help_or_fault) => return explain(&help_or_fault),
+    };
+    let is_to_stay = matches!(invocation.command, Command::Run | Command::Simulate(_));
+    let settled = if is_to_stay {
+        allocator::settle()
+    } else {
+        Ok(())
     };
     let variables = config::process_variables();
     let env = match invocation.environment(&variables) {
@@ -55,6 +62,9 @@ pub fn main() -> ExitCode {
     let levels = std::env::var("RUST_LOG").ok();
     let has_log = !matches!(invocation.command, Command::Check | Command::Export(_));
     let log = has_log.then(|| logging::start(invocation.log_format, levels.as_deref()));
+    if let Err(fault) = settled {
+        tracing::warn!(error = %fault, "memory that is given back stays with the process longer");
+    }
     match obey(&invocation, request) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

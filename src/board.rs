@@ -25,10 +25,13 @@ use crate::{ping, store};
 pub mod command;
 mod dating;
 mod devices;
+mod node;
 mod rollup;
+mod uplink;
 
 pub use devices::Devices;
 pub use rollup::{Progress, Rollup};
+pub use uplink::{TrafficOfDay, Uplink, UplinkState};
 
 /// Recent heartbeats kept per device for its small bar.
 pub const RECENT_MAX: usize = 30;
@@ -90,6 +93,8 @@ pub struct Gateway {
     pub store: StoreState,
     /// The daily summaries'.
     pub rollup: Rollup,
+    /// The way upstream.
+    pub uplink: Uplink,
     /// The last node heartbeat.
     pub pulse: Pulse,
 }

@@ -14,4 +14,5 @@ pub mod report;
 pub mod rollup;
 pub mod seats;
 mod telling;
+pub mod uplink;
 pub mod verdict;

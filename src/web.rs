@@ -40,6 +40,7 @@ mod fault;
 mod frame;
 mod health;
 mod history;
+mod kind;
 mod listing;
 mod metrics;
 mod node;

@@ -284,7 +284,7 @@ fn on_a_phone_nothing_is_cut_off_and_a_finger_can_hit_what_is_there() {
     }
 }
 
-/// The pages over a site with months of days behind it, which a program that
+/// The pages over a site with months of days behind it and a broker that is away, which a program that
 /// has just started cannot have. They end with the test's process.
 fn site_with_days() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -297,8 +297,8 @@ fn site_with_days() -> SocketAddr {
             .unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            let router = sitebeat::web::router(web_front::site().shared);
-            sitebeat::web::serve(listener, router, std::future::pending()).await;
+            let router = sitebeat::web::router(web_front::away().shared);
+            sitebeat::web::serve(listener, router, |_| false, std::future::pending()).await;
         });
     });
     address
@@ -307,7 +307,8 @@ fn site_with_days() -> SocketAddr {
 #[test]
 fn days_and_events_are_clean_and_fit_a_phone_by_day_and_by_night() {
     let address = site_with_days();
-    let paths = "/history,/history?days=90,/history?device=pump-7,/events,/devices/pump-7";
+    let paths = "/history,/history?days=90,/history?device=pump-7,/events,\
+                 /events?kind=clock&device_id=pump-7,/devices/pump-7,/node";
     let window = Window::onto(move |path, _| get(address, path));
     for scheme in ["0", "1"] {
         let scheme = format!("--blink-settings=preferredColorScheme={scheme}");

@@ -139,6 +139,11 @@ fn a_stop_before_the_clock_is_known_writes_nothing_and_says_what_is_given_up() {
     program.wait_for_log("stopped before the clock was trusted");
     let log = program.log();
     assert!(log.contains("changes=3"), "{log}");
+    assert!(!log.contains("everything held is on disk"), "{log}");
+    assert!(
+        log.contains("everything that has a date is on disk"),
+        "{log}"
+    );
     assert!(raw_days(folder.path()).is_empty());
     // What was never written is not there at the next start either.
     let program = quick(folder.path()).start();

@@ -33,11 +33,14 @@ mod plain_days;
 
 const DAY: Duration = Duration::from_hours(24);
 const PERIOD: Duration = Duration::from_mins(5);
+/// Few, so that a run of thirty days sees events go.
+const EVENTS_KEPT_DAYS: u32 = 20;
 
 fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.probe.heartbeat_period = PERIOD;
     settings.store.flush_every = 10 * MINUTE;
+    settings.history.events_retention_days = EVENTS_KEPT_DAYS;
     settings
 }
 
@@ -167,7 +170,15 @@ fn check_events(store: &Store, compared: &BTreeSet<Day>) {
             }
         }
     }
-    for &day in compared {
+    // Events go, rows stay for years. The newest day compared is three days back.
+    let Some(newest) = compared.last() else {
+        return;
+    };
+    let kept_from = newest.start().minus((EVENTS_KEPT_DAYS - 4) * DAY);
+    let gone_before = newest.start().minus((EVENTS_KEPT_DAYS + 1) * DAY);
+    let is_young = |day: &str| day.parse::<Day>().unwrap().start() >= gone_before;
+    assert!(told.keys().all(|(day, _)| is_young(day)), "old events go");
+    for &day in compared.iter().filter(|day| day.start() >= kept_from) {
         for row in rows_of(store, day) {
             let said = serde_json::to_string(&DailyJson::from(&row)).unwrap();
             let mut said: Value = serde_json::from_str(&said).unwrap();

@@ -341,7 +341,8 @@ fn every_test_that_the_architecture_names_exists() {
         .collect();
     let missing: Vec<String> = named
         .iter()
-        .filter(|name| !code.contains(&format!("fn {name}()")))
+        // A property test has arguments.
+        .filter(|name| !code.contains(&format!("fn {name}(")))
         .map(|name| format!("ARCHITECTURE.md names `{name}`, which is no test"))
         .collect();
     assert_none(&missing);

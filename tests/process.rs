@@ -136,12 +136,11 @@ fn the_inventory_is_followed_and_a_broken_one_changes_nothing() {
     ]
     .map(|(id, address)| (id.to_owned(), address.to_owned()));
     write_devices(folder.path(), &bad_row);
-    all_online(&program, 1);
-    let page = program.get("/").body;
-    assert!(
-        page.contains("D 2") && page.contains("meter.local"),
-        "refused rows are named"
-    );
+    wait_for("the names of the refused rows", || {
+        let page = program.get("/").body;
+        (page.contains("D 2") && page.contains("meter.local")).then_some(())
+    });
+    all_online(&program, 3);
 }
 
 #[test]

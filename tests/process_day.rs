@@ -1,5 +1,5 @@
-//! The real program over midnight, 00:05 and 00:15 UTC, in four time zones, in the
-//! night in which Berlin sets its clocks forward.
+//! The real program over midnight, 00:05 and 00:15 UTC, in four time zones, at the end
+//! of the days on which Berlin sets its clocks forward and back.
 //!
 //! libfaketime shifts the wall clock and leaves the monotonic one alone; where a
 //! quarter of an hour would have to be waited for the wall is stepped.
@@ -12,7 +12,13 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
+use sitebeat::domain::day::Day;
+use sitebeat::domain::device::DeviceId;
+use sitebeat::domain::heartbeat::{Miss, Occasion, Outcome, Sample};
 use sitebeat::domain::instant::Wall;
+use sitebeat::domain::status::Status;
+use sitebeat::domain::terms::{Term, Terms};
+use sitebeat::store::{Options, Store};
 
 use process::{Launch, Program, site_folder, wait_for, wait_up_to};
 
@@ -25,8 +31,13 @@ const ZONES: [&str; 4] = [
     "America/St_Johns",
     "Pacific/Chatham",
 ];
-const DAY: &str = "2027-03-27";
+/// Of 23 and of 25 hours in Berlin.
+const DAYS: [&str; 2] = ["2027-03-28", "2027-10-31"];
+/// Those that the program watches while the day ends.
 const DEVICES: u32 = 3;
+/// Those that were watched until the evening, and are in the store.
+const KNOWN: [&str; 3] = ["K1", "K2", "K3"];
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// A wall clock that a test sets.
 struct ShiftedWall {
@@ -40,13 +51,13 @@ impl ShiftedWall {
         }
     }
 
-    /// Sets it to this time of `DAY` or the night after it.
+    /// Sets it to this time.
     #[expect(
         clippy::disallowed_methods,
         reason = "what is shifted is the real time"
     )]
-    fn set(&self, to: &str) {
-        let to = Wall::parse(to).expect("a time").millis();
+    fn set(&self, to: Wall) {
+        let to = to.millis();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("after 1970");
@@ -86,83 +97,195 @@ fn library() -> String {
 
 #[test]
 fn day_is_summed_up_at_its_hour_in_every_time_zone_and_all_say_the_same() {
-    let nights: Vec<_> = ZONES
-        .into_iter()
-        .map(|zone| thread::spawn(move || night(zone)))
-        .collect();
-    for (night, zone) in nights.into_iter().zip(ZONES) {
-        let expected = night.join().unwrap_or_else(|_| panic!("in {zone}"));
-        // A second is a slot, and the watch began within the last minute of the day.
-        assert!((10..=60).contains(&expected), "{zone}: {expected} expected");
+    let nights = DAYS.map(|day| {
+        let day: Day = day.parse().unwrap();
+        (
+            day,
+            ZONES.map(|zone| thread::spawn(move || night(zone, day))),
+        )
+    });
+    for (day, nights) in nights {
+        let said = nights.map(|night| night.join().expect("its log is above"));
+        let first = &said[0];
+        assert_eq!(first.rows.len(), KNOWN.len(), "{day}");
+        assert_eq!(first.raw.len(), KNOWN.len() * 1_200, "{day}");
+        for (other, zone) in said.iter().zip(ZONES) {
+            assert_eq!(other.rows, first.rows, "{day} in {zone}");
+            assert_eq!(other.page, first.page, "{day} in {zone}");
+            assert!(other.raw == first.raw, "{day} in {zone}: raw differs");
+        }
     }
 }
 
-/// One gateway over the end of the day; how many heartbeats the day should have.
-fn night(zone: &str) -> u64 {
+/// What a gateway says of the devices that were in its store.
+struct Said {
+    /// Their rows but for when they were written.
+    rows: Vec<String>,
+    /// Their heartbeats, as lines.
+    raw: Vec<String>,
+    /// Their lines on the page of all days.
+    page: Vec<String>,
+}
+
+/// A store with the heartbeats of a day up to 20:00, the same for all.
+fn begun_day(folder: &Path, day: Day) {
+    let options = Options {
+        path: folder.join("data"),
+        site: "site-1".into(),
+        node: "gateway".into(),
+        max_bytes: 2 << 30,
+        min_free_bytes: 0,
+    };
+    let evening = day.start().plus(MINUTE * 1_200);
+    let store = Store::open(&options, day.start()).unwrap().store;
+    let ids = KNOWN.map(|id| id.parse::<DeviceId>().unwrap());
+    let term = |from, period| Term { from, period };
+    let terms = || Terms::restored(vec![term(day.start(), Some(MINUTE)), term(evening, None)]);
+    let all = ids.iter().map(|&id| (id, terms())).collect();
+    store.keep_terms(&all, evening).unwrap();
+    for minute in 0..1_200 {
+        let at = day.start().plus(MINUTE * minute);
+        let beats = (1_u32..).zip(ids).map(|(n, device)| {
+            // A run of misses over the hour in which the clocks are set.
+            let is_lost = n == 2 && (50..130).contains(&minute);
+            let replied = Outcome::Replied {
+                rtt_us: n * 100_000 + minute,
+            };
+            Sample {
+                device,
+                at,
+                outcome: if is_lost {
+                    Outcome::Missed(Miss::Timeout)
+                } else {
+                    replied
+                },
+                occasion: Occasion::Scheduled,
+                status: if is_lost {
+                    Status::Offline
+                } else {
+                    Status::Online
+                },
+            }
+        });
+        store.push_raw(&beats.collect::<Vec<_>>());
+    }
+    store.close(evening).unwrap();
+}
+
+/// One gateway over the end of the day.
+fn night(zone: &str, day: Day) -> Said {
     let folder = site_folder(DEVICES);
+    begun_day(folder.path(), day);
     let wall = ShiftedWall::new(folder.path());
-    wall.set("2027-03-27T23:59:30Z");
+    wall.set(day.end().minus(Duration::from_secs(30)));
     let launch = Launch::new(folder.path(), &[])
         .variable("TZ", zone)
         .set("probe.heartbeat_period_ms", "1000")
         .set("probe.offline_timeout_ms", "300")
         .set("store.flush_every_ms", "500");
     let program = wall.under(launch).start();
+    let next = day.next().to_string();
     wait_up_to(Duration::from_secs(60), "the next day", || {
         let now = program.json("/api/v1/node")["last_heartbeat"]
             .as_str()
             .map(str::to_owned);
-        now.filter(|now| now.starts_with("2027-03-28T00:00:0"))
+        now.filter(|now| now.starts_with(&format!("{next}T00:00:0")))
             .map(drop)
     });
-    assert!(rows(&program).is_empty(), "nothing before 00:05");
-    wall.set("2027-03-28T00:04:57Z");
+    let all = KNOWN.len() + 3;
+    assert!(rows(&program, day).is_empty(), "nothing before 00:05");
+    wall.set(Wall::parse(&format!("{next}T00:04:57Z")).unwrap());
     wait_up_to(Duration::from_secs(60), "the first summary", || {
-        (rows(&program).len() == 3).then_some(())
+        (rows(&program, day).len() == all).then_some(())
     });
     assert!(summarised(&program).is_empty(), "not final before 00:15");
-    wall.set("2027-03-28T00:14:57Z");
+    wall.set(Wall::parse(&format!("{next}T00:14:57Z")).unwrap());
     wait_up_to(Duration::from_secs(60), "the last word", || {
-        (summarised(&program).len() == 3).then_some(())
+        (summarised(&program).len() == all).then_some(())
     });
-    let rows = rows(&program);
-    let page = program.get(&format!("/history?day={DAY}")).body;
-    assert!(page.contains("D1") && page.contains("100"), "{page}");
+    let rows = rows(&program, day);
+    let page = page_lines(&program.get("/history?days=7").body, day);
     assert_eq!(program.stop().code(), Some(0));
-    let exported = export(
-        folder.path(),
-        zone,
-        &["daily", "--from", DAY, "--to", DAY, "--format", "jsonl"],
-    );
-    assert_eq!(exported, rows, "{zone}: the export says what the API said");
-    let raw = export(
-        folder.path(),
-        zone,
-        &["raw", "--from", DAY, "--to", DAY, "--format", "jsonl"],
-    );
+    let text = day.to_string();
+    let arguments = |what| [what, "--from", &text, "--to", &text, "--format", "jsonl"];
+    let exported = export(folder.path(), zone, &arguments("daily"));
+    let of_json = |line: &String| serde_json::from_str::<Value>(line).expect("JSON");
+    let as_json: Vec<Value> = exported.iter().map(of_json).collect();
+    assert_eq!(as_json, rows, "{zone}: the export says what the API said");
+    let raw = export(folder.path(), zone, &arguments("raw"));
+    check_watched(&rows, &raw.iter().map(of_json).collect::<Vec<_>>(), &text);
+    let is_known = |line: &&String| KNOWN.iter().any(|id| line.contains(&format!("\"{id}\"")));
+    Said {
+        rows: exported
+            .iter()
+            .filter(is_known)
+            .map(|line| without_stamps(line))
+            .collect(),
+        raw: raw.iter().filter(is_known).cloned().collect(),
+        page,
+    }
+}
+
+/// The lines of the known devices on the page of all days, whose last day is this.
+fn page_lines(page: &str, day: Day) -> Vec<String> {
+    let last = page.rsplit_once("<time datetime=\"").expect("a day").1;
+    assert!(last.starts_with(&day.to_string()), "{last}");
+    let shares = [
+        ("K1", "<td>100<td>100"),
+        ("K2", "93.3<td class=d>93.3"),
+        ("K3", "<td>100<td>100"),
+    ];
+    let line = |(id, share)| {
+        let link = format!("/history?device={id}");
+        let row = page.lines().find(|row| row.contains(&link));
+        let row = row.unwrap_or_else(|| panic!("{id} is not on {page}"));
+        assert!(row.ends_with(share), "{row}");
+        row.to_owned()
+    };
+    shares.map(line).to_vec()
+}
+
+/// Each device that was watched while the day ended has a good row, which rests on
+/// all that was heard.
+fn check_watched(rows: &[Value], raw: &[Value], day: &str) {
     let mut heard: BTreeMap<&str, u64> = BTreeMap::new();
-    for beat in &raw {
-        assert!(beat["at"].as_str().unwrap().starts_with(DAY));
+    for beat in raw {
+        assert!(beat["at"].as_str().unwrap().starts_with(day));
         *heard
             .entry(beat["device_id"].as_str().unwrap())
             .or_default() += 1;
     }
-    for row in &rows {
+    for row in rows {
         let device = row["device_id"].as_str().unwrap();
-        assert_eq!(row["online_ratio"], 1.0);
+        let (expected, probed) = (row["expected"].as_u64(), row["probed"].as_u64());
+        if KNOWN.contains(&device) {
+            assert_eq!((expected, probed), (Some(1_200), Some(1_200)), "{row}");
+            continue;
+        }
+        assert_eq!(row["online_ratio"], 1.0, "{row}");
+        // A second is a slot, and the watch began within the last minute of the day.
+        assert!((10..=60).contains(&expected.unwrap()), "{row}");
         // Its first look is in raw and in no count.
-        let counted = row["probed"].as_u64().unwrap();
         assert!(
-            heard[device] - counted <= 1,
-            "{zone}: {row} of {}",
+            heard[device] - probed.unwrap() <= 1,
+            "{row} of {}",
             heard[device]
         );
     }
-    rows[0]["expected"].as_u64().unwrap()
 }
 
-fn rows(program: &Program) -> Vec<Value> {
-    let path = format!("/api/v1/daily?from={DAY}&to={DAY}");
+/// A row's line without its two stamps.
+fn without_stamps(line: &str) -> String {
+    let mut kept = line.to_owned();
+    for key in ["\"created_at\":\"", "\"updated_at\":\""] {
+        let at = kept.find(key).expect("a stamp") + key.len();
+        kept.replace_range(at..at + "2027-03-28T00:05:00.000Z".len(), "");
+    }
+    kept
+}
+
+fn rows(program: &Program, day: Day) -> Vec<Value> {
+    let path = format!("/api/v1/daily?from={day}&to={day}");
     program.json(&path)["rows"]
         .as_array()
         .expect("rows")
@@ -182,18 +305,15 @@ fn summarised(program: &Program) -> Vec<Value> {
         .collect()
 }
 
-/// What `sitebeat export` prints of the stopped gateway's store.
-fn export(folder: &Path, zone: &str, arguments: &[&str]) -> Vec<Value> {
+/// The lines that `sitebeat export` prints of the stopped gateway's store.
+fn export(folder: &Path, zone: &str, arguments: &[&str]) -> Vec<String> {
     let mut launch = Launch::new(folder, &["export"]).variable("TZ", zone);
     for argument in arguments {
         launch = launch.argument(argument);
     }
     let (status, stdout, log) = launch.run();
     assert_eq!(status.code(), Some(0), "{log}");
-    stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect()
+    stdout.lines().map(str::to_owned).collect()
 }
 
 #[test]

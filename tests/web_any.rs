@@ -61,10 +61,12 @@ fn query() -> impl Strategy<Value = String> {
         "format",
         "limit",
         "before",
+        "kind",
     ]);
     let value = prop_oneof![
         "[!-~]{0,20}",
         Just("online".to_owned()),
+        Just("failed".to_owned()),
         Just("-rtt_ms".to_owned()),
         Just("99999999999999999999".to_owned()),
         Just("9999-12-31".to_owned()),
@@ -128,7 +130,7 @@ proptest! {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let answer = runtime.block_on(async {
-            let front = web_front::site();
+            let front = web_front::away();
             let mut settings = (*front.shared.in_force()).clone();
             settings.web.base_path = base.into();
             settings.web.admin_token = Some(Secret::new("admin-secret".into()));

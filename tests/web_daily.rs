@@ -194,7 +194,15 @@ async fn what_is_not_allowed_is_named_with_what_is() {
             "daily?from=2016-01-01&to=2026-03-08",
             ["from", "2016-01-01", "3660 days"],
         ),
+        (
+            "daily?from=%2B10000-01-01",
+            ["from", "+10000-01-01", "a date such as 2026-03-12"],
+        ),
         ("daily?format=xml", ["format", "xml", "json and csv"]),
+        (
+            "events?kind=alarm",
+            ["kind", "alarm", "status, failed, daily, clock and removed"],
+        ),
         (
             "daily?device_id=a%20b",
             ["device_id", "a b", "1 to 21 letters"],
@@ -310,6 +318,13 @@ async fn a_rollup_that_cannot_be_says_why() {
             "2026-03-11 is not over; it can be summarised from 2026-03-12T00:00:00.000Z",
         ),
         (
+            NotRolledUp::NotOver {
+                day: "9999-12-31".parse().unwrap(),
+            },
+            409,
+            "Not now: 9999-12-31 is not over.",
+        ),
+        (
             NotRolledUp::NoRaw { day },
             409,
             "no raw heartbeats of 2026-03-11",
@@ -384,6 +399,9 @@ async fn rows_and_events_of_a_real_store_are_shown() {
     assert_eq!(seqs("?device_id=meter-0001").await, [3, 1]);
     assert_eq!(seqs("?device_id=meter-0001&limit=1&before=3").await, [1]);
     assert_eq!(seqs("?device_id=meter-9").await, Vec::<u64>::new());
+    assert_eq!(seqs("?kind=status&device_id=meter-0001").await, [3, 1]);
+    assert_eq!(seqs("?kind=status&limit=1&before=3").await, [2]);
+    assert_eq!(seqs("?kind=failed").await, Vec::<u64>::new());
     let told = rows_at(&router, "").await;
     assert_eq!(told.len(), 2);
     assert_eq!(told[1]["device_id"], rows[1].device.as_str());

@@ -10,11 +10,14 @@ mod web_ask;
 mod web_front;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::http::StatusCode;
 use sitebeat::board::Progress;
-use sitebeat::store::{EventPage, ReadError};
+use sitebeat::domain::instant::Wall;
+use sitebeat::domain::trust::Distrust;
+use sitebeat::store::{EventPage, LoggedEvent, ReadError};
 use sitebeat::web::{Shared, router};
 use web_ask::{ask, get};
 use web_front::web_days;
@@ -65,7 +68,7 @@ async fn events_of_a_site() {
 #[tokio::test]
 async fn a_fresh_install_says_when_the_first_summary_will_be_there() {
     let front = web_front::empty();
-    for path in ["/history", "/history?device=meter-001"] {
+    for path in ["/history", "/history?device_id=meter-001"] {
         let text = page(&router(Arc::clone(&front.shared)), path).await;
         assert!(text.contains(
             "The first summary will be there shortly after 2026-03-13 00:05:00 UTC, for 2026-03-12."
@@ -73,6 +76,23 @@ async fn a_fresh_install_says_when_the_first_summary_will_be_there() {
     }
     let events = page(&router(front.shared), "/events").await;
     assert!(events.contains("No events yet"));
+}
+
+#[tokio::test]
+async fn before_the_clock_is_set_no_day_is_promised() {
+    let front = web_front::empty();
+    let boot = Wall::from_millis(60_000);
+    *front.clock.0.lock().unwrap() = boot;
+    front.shared.board.draw(|picture| {
+        picture.gateway.clock.distrust = Some(Distrust::Implausible);
+        picture.gateway.started_at = boot;
+    });
+    for path in ["/history", "/history?device=meter-001"] {
+        let text = page(&router(Arc::clone(&front.shared)), path).await;
+        let text = matter(&text);
+        assert!(text.contains("is not known until the clock"), "{text}");
+        assert!(!text.contains("will be there"), "{text}");
+    }
 }
 
 #[tokio::test]
@@ -125,9 +145,14 @@ async fn what_is_not_allowed_is_named_with_what_is() {
         ("/history?per_page=201", "1..200"),
         ("/history?page=0", "from 1"),
         ("/history?device=a%20b", "1 to 21 letters"),
+        ("/history?device_id=a%20b", "1 to 21 letters"),
         ("/events?device_id=a%2Fb", "1 to 21 letters"),
         ("/events?before=0", "from 1"),
         ("/events?before=now", "from 1"),
+        (
+            "/events?kind=alarm",
+            "status, failed, daily, clock and removed",
+        ),
     ] {
         let answer = ask(&site(), get(path)).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
@@ -216,7 +241,7 @@ async fn events_are_filtered_and_lead_to_older_ones() {
         let log = web_days::log_of(None, None, 1);
         let newest = before.map_or(120, |before| before - 1);
         let seqs = (1..=newest).rev().take(limit);
-        let at = |seq| sitebeat::store::LoggedEvent {
+        let at = |seq| LoggedEvent {
             seq,
             ..log[0].clone()
         };
@@ -263,6 +288,113 @@ async fn a_look_that_ended_before_the_log_says_where_it_goes_on() {
     assert_eq!(told.json()["older"], 7_001);
     let whole = ask(&long, get("/api/v1/events?device_id=pump-7&limit=1")).await;
     assert!(whole.json().get("older").is_none());
+}
+
+/// The events that a page lists, as they are called upstream.
+fn told(page: &str) -> Vec<&str> {
+    let names = page.split("<i>heartbeat.").skip(1);
+    names.map(|rest| rest.split('<').next().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn events_are_chosen_by_their_kind() {
+    let site = site();
+    for (kind, names) in [
+        ("status", vec!["status.changed.v1"; 4]),
+        ("failed", vec!["failed.v1"; 2]),
+        ("clock", vec!["clock.stepped.v1"]),
+        ("removed", vec!["device.removed.v1"]),
+        (
+            "daily",
+            vec![
+                "site.summarised.v1",
+                "daily.summarised.v1",
+                "daily.summarised.v1",
+                "daily.summarised.v1",
+            ],
+        ),
+    ] {
+        let path = format!("events?kind={kind}");
+        let text = page(&site, &format!("/{path}")).await;
+        assert_eq!(told(&text), names, "{kind}");
+        assert!(text.contains(&format!("<option value=\"{kind}\" selected>")));
+        let list = ask(&site, get(&format!("/api/v1/{path}"))).await.json();
+        let of = |event: &serde_json::Value| event["event"].as_str().unwrap().to_owned();
+        let events: Vec<String> = list["events"].as_array().unwrap().iter().map(of).collect();
+        let full: Vec<String> = names
+            .iter()
+            .map(|name| format!("heartbeat.{name}"))
+            .collect();
+        assert_eq!(events, full, "{kind}");
+        assert!(list.get("older").is_none(), "{kind}");
+    }
+    let one = page(&site, "/events?kind=status&device_id=pump-7").await;
+    assert_eq!(told(&one), ["status.changed.v1"]);
+    assert_eq!(told(&page(&site, "/events?kind=").await).len(), 13);
+    let none = page(&site, "/events?kind=clock&device_id=pump-7").await;
+    assert!(none.contains("No steps of the clock of pump-7"), "{none}");
+}
+
+#[tokio::test]
+async fn a_kind_is_looked_for_in_a_hundred_thousand_events_and_the_link_leads_on() {
+    let front = web_front::site();
+    let mut shared = Arc::into_inner(front.shared).unwrap();
+    let looked_at = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&looked_at);
+    // Every thousandth tells of the clock, the others of failures.
+    shared.events = Arc::new(move |device, before, limit| {
+        assert_eq!(device, None);
+        let newest = before.map_or(250_000, |before| before - 1);
+        let events: Vec<LoggedEvent> = (1..=newest)
+            .rev()
+            .take(limit)
+            .map(|seq| LoggedEvent {
+                seq,
+                json: if seq % 1_000 == 0 {
+                    format!("{{\"event\":\"heartbeat.clock.stepped.v1\",\"seq\":{seq}}}")
+                } else {
+                    "{\"event\":\"heartbeat.failed.v1\"}".into()
+                },
+            })
+            .collect();
+        counted.fetch_add(events.len() as u64, Ordering::Relaxed);
+        let older = events.last().map(|event| event.seq).filter(|&seq| seq > 1);
+        Ok(EventPage { events, older })
+    });
+    let log = router(Arc::new(shared));
+    let seqs = |value: &serde_json::Value| -> Vec<u64> {
+        let events = value["events"].as_array().unwrap();
+        events
+            .iter()
+            .map(|event| event["seq"].as_u64().unwrap())
+            .collect()
+    };
+    let mut before = String::new();
+    let mut found = Vec::new();
+    for expected in [100_000, 200_000, 250_000] {
+        let path = format!("/api/v1/events?kind=clock&limit=500{before}");
+        let part = ask(&log, get(&path)).await.json();
+        assert_eq!(looked_at.load(Ordering::Relaxed), expected);
+        found.extend(seqs(&part));
+        before = part["older"]
+            .as_u64()
+            .map_or_else(String::new, |older| format!("&before={older}"));
+    }
+    assert_eq!(before, "");
+    let all: Vec<u64> = (1..=250).rev().map(|n| n * 1_000).collect();
+    assert_eq!(found, all, "none twice and none left out");
+    // A full page is enough, and goes on below its own last.
+    let full = ask(&log, get("/api/v1/events?kind=clock&limit=3"))
+        .await
+        .json();
+    assert_eq!(seqs(&full), [250_000, 249_000, 248_000]);
+    assert!(full.get("older").is_none());
+    let rare = page(&log, "/events?kind=removed").await;
+    assert!(
+        rare.contains("No removed devices in this part of the log"),
+        "{rare}"
+    );
+    assert!(rare.contains("/events?kind=removed&#38;before=150001\" rel=\"next\""));
 }
 
 #[tokio::test]

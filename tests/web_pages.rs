@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{Method, StatusCode};
-use sitebeat::board::Failing;
+use sitebeat::board::{Failing, UplinkState};
 use sitebeat::config::settings::Secret;
 use sitebeat::web::router;
 use web_ask::{ask, asked, basic, get};
@@ -157,6 +157,9 @@ fn hostile() -> Front {
         });
         gateway.probe.facts.limits = vec![HOSTILE.into()];
         gateway.rollup.failing = Some(HOSTILE.into());
+        gateway.uplink.state = UplinkState::Waiting;
+        gateway.uplink.reason = Some(HOSTILE.into());
+        gateway.uplink.broker = Some(HOSTILE.into());
         for row in picture.devices.values_mut() {
             let device = Arc::make_mut(&mut row.device);
             device.name = HOSTILE.into();
@@ -194,6 +197,7 @@ async fn nothing_said_by_others_runs_as_a_script() {
         "/events?device_id=valve-3".to_owned(),
         format!("/events?device_id={coded}"),
         format!("/events?before={coded}"),
+        format!("/events?kind={coded}"),
         format!("/{coded}"),
     ] {
         let text = ask(&router, get(&path)).await.text;

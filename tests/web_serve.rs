@@ -6,18 +6,21 @@
 #[path = "support/web_front.rs"]
 mod web_front;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use sitebeat::config::settings::Secret;
 use sitebeat::web::{router, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A trusted proxy.
+const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 
 struct Running {
     at: SocketAddr,
@@ -37,10 +40,18 @@ async fn running_over(front: web_front::Front) -> Running {
     let at = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let router = router(front.shared);
-    let ended = tokio::spawn(serve(listener, router, async {
+    let is_proxy = |address| address == PROXY;
+    let ended = tokio::spawn(serve(listener, router, is_proxy, async {
         stopped.await.unwrap();
     }));
     Running { at, stop, ended }
+}
+
+/// Connects from `own`.
+async fn connect_from(own: IpAddr, at: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(own, 0)).unwrap();
+    socket.connect(at).await.unwrap()
 }
 
 async fn read_some(stream: &mut TcpStream) -> String {
@@ -155,4 +166,45 @@ async fn a_client_that_reads_nothing_is_let_go() {
         "{} bytes were sent",
         taken.len()
     );
+}
+
+#[tokio::test]
+async fn one_address_takes_the_page_from_nobody_else() {
+    let running = running().await;
+    let greedy = IpAddr::from([127, 0, 0, 2]);
+    let mut half_sent = Vec::new();
+    for _ in 0..600 {
+        let mut stream = connect_from(greedy, running.at).await;
+        // One that was closed already may refuse it.
+        let _sent = stream.write_all(b"GET / HTTP/1.1\r\nX: ").await.is_ok();
+        half_sent.push(stream);
+    }
+    let mut other = TcpStream::connect(running.at).await.unwrap();
+    other.write_all(REQUEST).await.unwrap();
+    assert!(read_some(&mut other).await.starts_with("HTTP/1.1 200"));
+    // The places come back.
+    drop(half_sent);
+    let answered = async {
+        loop {
+            let mut stream = connect_from(greedy, running.at).await;
+            let is_sent = stream.write_all(REQUEST).await.is_ok();
+            let mut byte = [0];
+            if is_sent && stream.read(&mut byte).await.is_ok_and(|read| read > 0) {
+                return;
+            }
+        }
+    };
+    timeout(Duration::from_secs(10), answered).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_has_as_many_places_as_there_are() {
+    let running = running().await;
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        let mut stream = connect_from(PROXY, running.at).await;
+        stream.write_all(REQUEST).await.unwrap();
+        assert!(read_some(&mut stream).await.starts_with("HTTP/1.1 200"));
+        open.push(stream);
+    }
 }

@@ -102,7 +102,8 @@ pub struct Export {
 pub enum ExportWhat {
     /// One summary row per day and device
     Daily,
-    /// Heartbeats as they were kept
+    /// Heartbeats as they were kept; `recheck` marks the second question after a miss, first
+    /// looks and probes on demand are unmarked; none of these count in ratios
     Raw,
     /// The event log
     Events,

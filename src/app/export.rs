@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use super::cli::{Export, ExportFormat, ExportWhat};
 use super::exit::Failure;
-use super::owner::Borrowed;
+use super::offline::enter;
 use crate::config::{self, Request};
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Occasion;
 use crate::domain::instant::Wall;
 use crate::store::daily::DeviceDay;
-use crate::store::{LoggedEvent, ReadError, Reader, Store};
+use crate::store::{LoggedEvent, ReadError, Reader};
 use crate::wire::message::{DailyJson, RttJson};
 
 /// Columns of `raw`.
@@ -111,8 +111,7 @@ pub fn export(request: &Request, wish: &Export) -> Result<(), Failure> {
     let settings = config::load(request)
         .map_err(|faults| Failure::Usage(faults.to_string()))?
         .settings;
-    let _borrowed = Borrowed::new(&settings.store.path);
-    let store = Store::open_to_read(&settings.store.path)?;
+    let store = enter(&settings.store.path, "export")?.read()?;
     let out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     let lines = Lines::begin(out, wish);
     let written = lines.and_then(|mut lines| {
@@ -302,7 +301,9 @@ impl From<ReadError> for Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::daily::{CALC_VERSION, Figures, Summary};
+    use crate::domain::daily::{Beat, CALC_VERSION, Figures, Summary};
+    use crate::domain::heartbeat::{Miss, Outcome};
+    use crate::domain::status::Status;
 
     /// Standard output whose reader has gone.
     struct ClosedPipe;
@@ -341,6 +342,43 @@ mod tests {
             let added = (0..10_000).try_for_each(|_| lines.add(&row));
             assert!(matches!(added, Err(Stop::PipeClosed)), "{format:?}");
         }
+    }
+
+    #[test]
+    fn rechecks_alone_are_marked_as_rechecks() {
+        let wish = Export {
+            what: ExportWhat::Raw,
+            from: None,
+            to: None,
+            device: None,
+            format: ExportFormat::Csv,
+        };
+        let day: Day = "2026-03-12".parse().unwrap();
+        let beat = |occasion| Beat {
+            at: day.start(),
+            outcome: Outcome::Missed(Miss::Timeout),
+            occasion,
+            status: Status::Online,
+        };
+        let occasions = [
+            Occasion::FirstLook,
+            Occasion::Scheduled,
+            Occasion::Recheck,
+            Occasion::OnDemand,
+        ];
+        let one = DeviceDay {
+            device: "D7".parse().unwrap(),
+            beats: occasions.map(beat).into(),
+            late: 0,
+        };
+        let mut printed = Vec::new();
+        let mut lines = Lines::begin(&mut printed, &wish).ok().unwrap();
+        assert!(raw_group(vec![one], None, &mut lines).is_ok());
+        assert!(lines.end().is_ok());
+        let text = String::from_utf8(printed).unwrap();
+        let marks = text.lines().filter_map(|line| line.rsplit(',').next());
+        let marks: Vec<&str> = marks.collect();
+        assert_eq!(marks, ["recheck", "false", "false", "true", "false"]);
     }
 
     fn columns_of(row: &impl Serialize) -> Vec<String> {

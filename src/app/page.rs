@@ -93,5 +93,7 @@ async fn serve_page(
         // Whether it was told or its teller is gone, it is time to stop.
         let _told = stopped.wait_for(|&stop| stop).await.is_ok();
     };
-    web::serve(listener, web::router(shared), stop).await;
+    let proxies = Arc::clone(&shared);
+    let is_proxy = move |address| proxies.in_force().web.trusted_proxies.contains(&address);
+    web::serve(listener, web::router(shared), is_proxy, stop).await;
 }

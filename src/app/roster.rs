@@ -16,7 +16,23 @@ use crate::edge::seats::Watched;
 /// Every device with the rules that hold for it.
 #[must_use]
 pub fn watched(devices: Vec<Device>, settings: &Settings) -> Vec<Watched> {
-    let mut shared: BTreeMap<Option<String>, Arc<ProbeRules>> = BTreeMap::new();
+    watched_again(devices, settings, &[])
+}
+
+/// [`watched`] in place of `before`. A device whose old row stays may name a profile
+/// that is gone from the settings: it keeps the rules that this profile had.
+#[must_use]
+pub fn watched_again(
+    devices: Vec<Device>,
+    settings: &Settings,
+    before: &[Watched],
+) -> Vec<Watched> {
+    let is_gone = |profile: &str| !settings.profiles.contains_key(profile);
+    let mut shared: BTreeMap<Option<String>, Arc<ProbeRules>> = before
+        .iter()
+        .filter(|old| old.device.profile.as_deref().is_some_and(is_gone))
+        .map(|old| (old.device.profile.clone(), Arc::clone(&old.rules)))
+        .collect();
     let watch = |device: Device| {
         let rules = shared
             .entry(device.profile.clone())

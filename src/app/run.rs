@@ -4,6 +4,7 @@
 //! of stop: monitor first (no new outcomes), then the recorder writes all it
 //! holds, the page last. Nothing here decides anything about devices.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use super::signals::{Signals, StopSignals};
 use super::steward::{self, Devices, Steward};
 use crate::board::Board;
 use crate::board::command::{self, Command};
+use crate::broker::mqtt::Mqtt;
 use crate::clock::{Calendar, Clock, SystemClock};
 use crate::config::inventory::Inventory;
 use crate::config::settings::Settings;
@@ -35,6 +37,8 @@ use crate::edge::report::Report;
 use crate::edge::rollup::{self, Rollup};
 use crate::edge::seats::Seats;
 use crate::edge::seats::Watched;
+use crate::edge::uplink::tap::{Flow, Tap, tap};
+use crate::edge::uplink::{self, Uplink};
 use crate::ping::Probe;
 use crate::store::{self, Store};
 use crate::web;
@@ -45,9 +49,12 @@ const REPORTS_MAX: usize = 256;
 const ORDERS_MAX: usize = 64;
 /// Days asked for by hand that may wait for the rollup.
 const WISHES_MAX: usize = 4;
-/// Threads for blocking calls at most: one that writes, one that sums up or reads
-/// files. Each keeps memory of its own.
-const BLOCKING_THREADS_MAX: usize = 2;
+/// Threads for blocking calls at most, one for each that blocks, so that a disk or a
+/// server that hangs takes nobody else's: the recorder's write, the rollup's work, the
+/// uplink's job at the store, the look at the inventory, the reload, the reading of
+/// the broker's files, the question for its address. Each has one under way at most.
+/// A thread is made when all others are busy, and goes after ten idle seconds.
+const BLOCKING_THREADS_MAX: usize = 7;
 /// A stop takes no longer than this, whatever hangs.
 const STOP_MAX: Duration = Duration::from_secs(9);
 
@@ -85,14 +92,27 @@ async fn start_and_watch(
 ) -> Result<(), Failure> {
     // First of all: a signal that comes while files are read or the store opens
     // must not kill.
-    let signals = Signals::hear();
+    let mut signals = Signals::hear();
     let plan = plan()?;
     let settings = &plan.loaded.settings;
     let plausible_after = plausible_after(&plan.request.variables)?;
     let calendar = Arc::new(Calendar::new(Arc::clone(&machine), plausible_after));
     let clock: Arc<dyn Clock> = Arc::<Calendar>::clone(&calendar);
     let probe = open_probe(&plan, &clock)?;
-    let opened = open_store(settings, &*machine)?;
+    // Whoever holds the store is waited for, but not by one who is to stop. Cut off,
+    // opening leaves what a kill leaves.
+    let (own, at) = (settings.clone(), Arc::clone(&machine));
+    let opening = tokio::task::spawn_blocking(move || open_store(&own, &*at));
+    let opened = tokio::select! {
+        opened = opening => opened.map_err(|broken| broken_open(&broken))??,
+        signal = signals.stop.next() => {
+            info!(signal, "stopped before the store was open");
+            return Ok(());
+        }
+    };
+    // Before anything is logged or pruned.
+    opened.store.address_misses(settings.uplink.miss_events);
+    opened.store.hold_for_uplink(settings.uplink.url.is_some());
     calendar.begin(newest_kept(&opened.standings));
     let listener = listen(settings)?;
     let board = Arc::new(Board::default());
@@ -111,6 +131,10 @@ async fn start_and_watch(
     let (house, shared) = start.spawn(signals.hangup)?;
     let alive = page::serve(listener, shared, house.stop.subscribe(), page_runtime)?;
     house.watch_over(alive, signals.stop).await
+}
+
+fn broken_open(broken: &JoinError) -> Failure {
+    Failure::Running(format!("opening the store broke off: {broken}"))
 }
 
 /// Everything opened and nothing started.
@@ -155,6 +179,9 @@ struct Wires {
     rollup_rules: (watch::Sender<rollup::Rules>, watch::Receiver<rollup::Rules>),
     rollup_wishes: (mpsc::Sender<rollup::Wish>, mpsc::Receiver<rollup::Wish>),
     pulse_interval: (watch::Sender<Duration>, watch::Receiver<Duration>),
+    pulse: (watch::Sender<()>, watch::Receiver<()>),
+    uplink_rules: (watch::Sender<uplink::Rules>, watch::Receiver<uplink::Rules>),
+    metrics: (Tap, Flow),
 }
 
 impl Wires {
@@ -168,6 +195,9 @@ impl Wires {
             rollup_rules: watch::channel(steward::rollup_rules(settings)),
             rollup_wishes: mpsc::channel(WISHES_MAX),
             pulse_interval: watch::channel(settings.node.heartbeat_interval),
+            pulse: watch::channel(()),
+            uplink_rules: watch::channel(steward::uplink_rules(settings)),
+            metrics: tap(),
         }
     }
 }
@@ -200,13 +230,15 @@ impl Start {
         let seats = Seats::with_restored(&opened.standings, &opened.addresses);
         tasks.spawn(Monitor::new(links, probe, seats).run(stopped.clone()));
         tasks.spawn(pulse::run(
-            common.pulse(wires.pulse_interval.1),
+            common.pulse(wires.pulse_interval.1, wires.pulse.0),
             stopped.clone(),
         ));
         let links = common.rollup(wires.rollup_rules.1, wires.rollup_wishes.1);
         tasks.spawn(Rollup::new(links).run(stopped.clone()));
-        let links = common.recorder(wires.reports.1, wires.keeping.1);
+        let links = common.recorder(wires.reports.1, wires.keeping.1, wires.metrics.0);
         let recorder = tokio::spawn(Recorder::new(links, &opened.mended).run());
+        let links = common.uplink(wires.uplink_rules.1, wires.pulse.1, wires.metrics.1);
+        tasks.spawn(Uplink::new(links, Mqtt::default()).run(stopped.clone()));
         let web = page::shared(&settings, &board, &store, &clock, wires.commands.0);
         let links = steward::Links {
             commands: wires.commands.1,
@@ -219,6 +251,7 @@ impl Start {
             rollup_rules: wires.rollup_rules.0,
             rollup_wishes: wires.rollup_wishes.0,
             pulse_interval: wires.pulse_interval.0,
+            uplink_rules: wires.uplink_rules.0,
             hangup,
         };
         let devices = fleet.map_or(Devices::Inventory, Devices::Fixed);
@@ -259,6 +292,7 @@ impl Common {
         &self,
         reports: mpsc::Receiver<Report>,
         keeping: watch::Receiver<Keeping>,
+        tap: Tap,
     ) -> recorder::Links {
         recorder::Links {
             reports,
@@ -266,6 +300,7 @@ impl Common {
             board: Arc::clone(&self.board),
             clock: Arc::clone(&self.clock),
             keeping,
+            tap,
         }
     }
 
@@ -283,12 +318,30 @@ impl Common {
         }
     }
 
-    fn pulse(&self, interval: watch::Receiver<Duration>) -> pulse::Links {
+    fn uplink(
+        &self,
+        rules: watch::Receiver<uplink::Rules>,
+        pulse: watch::Receiver<()>,
+        flow: Flow,
+    ) -> uplink::Links {
+        uplink::Links {
+            store: Arc::clone(&self.store),
+            board: Arc::clone(&self.board),
+            clock: Arc::clone(&self.clock),
+            rules,
+            pulse,
+            flow,
+            dice,
+        }
+    }
+
+    fn pulse(&self, interval: watch::Receiver<Duration>, beat: watch::Sender<()>) -> pulse::Links {
         pulse::Links {
             board: Arc::clone(&self.board),
             clock: Arc::clone(&self.clock),
             interval,
             page_runtime: Arc::clone(&self.page_runtime),
+            beat,
         }
     }
 }
@@ -328,6 +381,13 @@ impl House {
         info!("stopped");
         ended
     }
+}
+
+/// Chance between 0 and 1. The standard library seeds its hashes from the system's
+/// randomness.
+fn dice() -> f64 {
+    let random = RandomState::new().build_hasher().finish();
+    f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
 fn broken(ended: Option<Result<(), JoinError>>) -> Failure {

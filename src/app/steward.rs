@@ -10,7 +10,8 @@
 //!   file delays no probe. Wishes that come meanwhile share the next reading.
 //! - The inventory file is looked at on a blocking thread too.
 //! - A change that comes during a reading is seen at the next look.
-//! - A file that is gone or blank is no order to forget the devices.
+//! - A file that is gone or blank is no order to forget the devices, and a row that
+//!   is refused is none to forget its device.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tracing::{info, warn};
 
 use self::looks::{LOOK_EVERY, Watch};
-use super::roster::watched;
+use super::roster::watched_again;
 use crate::board::command::{Command, NotRolledUp};
 use crate::board::{Board, ConfigState};
 use crate::clock::Clock;
@@ -34,6 +35,8 @@ use crate::domain::device::Device;
 use crate::edge::monitor::Order;
 use crate::edge::recorder::Keeping;
 use crate::edge::rollup;
+use crate::edge::seats::Watched;
+use crate::edge::uplink;
 use crate::store::Store;
 use crate::web;
 
@@ -73,6 +76,8 @@ pub struct Links {
     pub rollup_wishes: mpsc::Sender<rollup::Wish>,
     /// `node.heartbeat_interval_ms`, to the pulse.
     pub pulse_interval: watch::Sender<Duration>,
+    /// `[uplink]`, to the uplink.
+    pub uplink_rules: watch::Sender<uplink::Rules>,
 }
 
 /// The steward.
@@ -82,6 +87,8 @@ pub struct Steward {
     request: config::Request,
     settings: Settings,
     devices: Devices,
+    /// Who is watched now, with the rules in force.
+    roster: Vec<Watched>,
     /// The inventory file.
     watch: Watch,
     /// The reading under way, and who waits for its end.
@@ -104,7 +111,8 @@ struct Next {
 }
 
 impl Steward {
-    /// A steward of what `settings` says, which `request` loaded.
+    /// A steward of what `settings` says, which `request` loaded, and of the
+    /// devices on the board.
     #[must_use]
     pub fn new(
         links: Links,
@@ -113,7 +121,9 @@ impl Steward {
         devices: Devices,
     ) -> Self {
         let seen = inventory::fingerprint(&settings.inventory.file);
+        let roster = roster_on(&links.board);
         Self {
+            roster,
             watch: Watch::new(seen, links.clock.mono()),
             links,
             request,
@@ -203,9 +213,24 @@ impl Steward {
         self.asked.extend(asker);
         let request = self.request.clone();
         let is_fixed = matches!(self.devices, Devices::Fixed(_));
+        let before = self.devices_of_the_file();
         self.reading = Some(tokio::task::spawn_blocking(move || {
-            read(&request, is_fixed)
+            read(&request, is_fixed, &before)
         }));
+    }
+
+    /// The devices in force, as far as they come from rows that a slip could spoil:
+    /// the built-in ones do not.
+    fn devices_of_the_file(&self) -> Vec<Arc<Device>> {
+        let picture = self.links.board.look();
+        if picture.gateway.config.inventory.is_none() {
+            return Vec::new();
+        }
+        let devices = self
+            .roster
+            .iter()
+            .map(|watched| Arc::clone(&watched.device));
+        devices.collect()
     }
 
     fn conclude(&mut self, ended: Result<Result<Next, String>, JoinError>) {
@@ -264,11 +289,12 @@ impl Steward {
             Devices::Inventory => inventory.devices.clone(),
             Devices::Fixed(devices) => devices.clone(),
         };
-        let order = Order::Roster(watched(devices, &settings));
+        let roster = watched_again(devices, &settings, &self.roster);
         self.links
             .orders
-            .try_send(order)
+            .try_send(Order::Roster(roster.clone()))
             .map_err(|_| "too many orders wait, try again".to_owned())?;
+        self.roster = roster;
         self.links
             .store
             .set_limits(settings.store.max_bytes, settings.store.min_free_bytes);
@@ -279,6 +305,9 @@ impl Steward {
         self.links
             .pulse_interval
             .send_replace(settings.node.heartbeat_interval);
+        self.links
+            .uplink_rules
+            .send_replace(uplink_rules(&settings));
         self.links.web.put_in_force(in_force(&settings));
         self.watch.is_read(seen);
         self.settings = settings;
@@ -305,8 +334,18 @@ impl Steward {
     }
 }
 
+fn roster_on(board: &Board) -> Vec<Watched> {
+    let picture = board.look();
+    let rows = picture.devices.values();
+    rows.map(|row| Watched {
+        device: Arc::clone(&row.device),
+        rules: Arc::clone(&row.rules),
+    })
+    .collect()
+}
+
 /// Loads configuration and, where it counts, inventory. Blocks.
-fn read(request: &config::Request, is_fixed: bool) -> Result<Next, String> {
+fn read(request: &config::Request, is_fixed: bool, before: &[Arc<Device>]) -> Result<Next, String> {
     let said = |faults: config::Faults| faults.to_string();
     let loaded = config::load(request);
     if is_fixed {
@@ -320,7 +359,7 @@ fn read(request: &config::Request, is_fixed: bool) -> Result<Next, String> {
     let seen = loaded.map_or(None, |now| {
         inventory::fingerprint(&now.settings.inventory.file)
     });
-    let (loaded, inventory) = config::load_with_inventory(request).map_err(said)?;
+    let (loaded, inventory) = config::reload_with_inventory(request, before).map_err(said)?;
     Ok(Next {
         loaded,
         inventory,
@@ -354,6 +393,15 @@ pub fn rollup_rules(settings: &Settings) -> rollup::Rules {
         rollup: settings.rollup.clone(),
         history: settings.history,
         raw_retention: settings.store.raw_retention,
+    }
+}
+
+/// How events go upstream.
+#[must_use]
+pub fn uplink_rules(settings: &Settings) -> uplink::Rules {
+    uplink::Rules {
+        uplink: settings.uplink.clone(),
+        heartbeat_ttl: settings.node.heartbeat_ttl,
     }
 }
 

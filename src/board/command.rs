@@ -49,7 +49,7 @@ pub struct RolledUp {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRolledUp {
     /// The day still goes on, or has not begun.
-    #[error("{day} is not over; it can be summarised from {}", .day.end())]
+    #[error("{day} is not over{}", from_when(*.day))]
     NotOver {
         /// The day asked for.
         day: Day,
@@ -74,4 +74,15 @@ pub enum NotRolledUp {
         /// Why, for people.
         reason: String,
     },
+}
+
+/// From when a day can be summarised; nothing where that is past the year 9999,
+/// which RFC 3339 cannot write.
+fn from_when(day: Day) -> String {
+    let end = day.end().to_string();
+    if end.starts_with('+') {
+        String::new()
+    } else {
+        format!("; it can be summarised from {end}")
+    }
 }

@@ -29,6 +29,8 @@ pub struct Links {
     pub interval: watch::Receiver<Duration>,
     /// The page's own runtime, once it runs: its tasks count too.
     pub page_runtime: Arc<OnceLock<Handle>>,
+    /// Each pulse, to the uplink.
+    pub beat: watch::Sender<()>,
 }
 
 /// Takes the pulse at once and then at each interval, until `stop` turns true.
@@ -38,6 +40,7 @@ pub async fn run(mut links: Links, mut stop: watch::Receiver<bool>) {
     loop {
         let pulse = take(&links, started_at);
         links.board.draw(|picture| picture.gateway.pulse = pulse);
+        links.beat.send_replace(());
         let interval = *links.interval.borrow_and_update();
         due = due.plus(interval).max(links.clock.mono());
         tokio::select! {

@@ -16,7 +16,6 @@
 //! - At the end everything held is written before [`Recorder::run`] returns, or
 //!   the reason is logged.
 
-use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,15 +30,18 @@ mod pending;
 mod telling;
 mod trouble;
 mod undated;
+mod underway;
 mod writing;
 
 use drawing::{draw, seat};
 use pending::{Pending, Show};
 use trouble::{Kind, Trouble};
 use undated::Undated;
+use underway::{Underway, ended};
 use writing::{Deed, Work, Written};
 
 use super::report::{Beat, Entry, Report};
+use super::uplink::tap::Tap;
 use crate::board::{Board, Picture};
 use crate::clock::Clock;
 use crate::domain::device::DeviceId;
@@ -49,6 +51,7 @@ use crate::domain::instant::{Mono, Wall};
 use crate::domain::status::Liveness;
 use crate::fault::chain;
 use crate::store::{Store, WriteError};
+use crate::wire::message::Metrics;
 
 /// Changes of this long are committed together.
 const GROUP: Duration = Duration::from_millis(100);
@@ -72,6 +75,8 @@ pub struct Links {
     pub clock: Arc<dyn Clock>,
     /// How heartbeats are kept; a reload may change it.
     pub keeping: watch::Receiver<Keeping>,
+    /// Heartbeats as they happen, to the uplink.
+    pub tap: Tap,
 }
 
 /// How raw heartbeats are kept.
@@ -89,7 +94,7 @@ pub struct Recorder {
     links: Links,
     /// Changes the disk does not have yet, and what is shown after them.
     pending: Pending,
-    writing: Option<JoinHandle<Written>>,
+    writing: Option<Underway>,
     /// When the next of each kind of write starts; `None`: nothing to commit.
     commit_at: Option<Mono>,
     flush_at: Mono,
@@ -109,6 +114,7 @@ struct Fresh {
     samples: Vec<Sample>,
     notices: Vec<Event>,
     late: Vec<(DeviceId, Wall)>,
+    metrics: Vec<Metrics>,
 }
 
 impl Recorder {
@@ -157,7 +163,7 @@ impl Recorder {
                     self.flush_at = self.flush_at.min(self.links.clock.mono().plus(every));
                     if changed.is_err() { break; }
                 }
-                () = tokio::time::sleep_until(wake_at), if self.writing.is_none() => {}
+                () = tokio::time::sleep_until(wake_at) => self.look_at_writing(),
             }
         }
         self.finish().await
@@ -190,7 +196,9 @@ impl Recorder {
             samples,
             notices,
             late,
+            metrics,
         } = fresh;
+        self.links.tap.offer(metrics);
         self.links.store.push_raw(&samples);
         if !late.is_empty() {
             self.links.store.push_late(&late);
@@ -201,6 +209,9 @@ impl Recorder {
     }
 
     fn take_beat(&mut self, beat: Beat, fresh: &mut Fresh, picture: &mut Picture) {
+        if self.undated.is_none() {
+            fresh.metrics.extend(self.links.tap.wish(&beat));
+        }
         let notice = beat.notice.map(|event| *event);
         if let Some(undated) = &mut self.undated {
             undated.add_beat(beat.sample, notice);
@@ -288,6 +299,9 @@ impl Recorder {
 
     fn next_wake(&self) -> Instant {
         let clock = &self.links.clock;
+        if let Some(writing) = &self.writing {
+            return writing.wake(&**clock);
+        }
         let every = self.links.keeping.borrow().flush_every;
         let regular = match self.undated {
             None => self.flush_at.min(self.checkpoint_at),
@@ -310,7 +324,11 @@ impl Recorder {
         }
         let now = self.links.clock.mono();
         let due = |at: Mono| at <= now;
-        let deed = if self.commit_at.is_some_and(due) {
+        // Changes that never end on a slow disk must not hold up raw for ever.
+        let every = self.links.keeping.borrow().flush_every;
+        let deed = if due(self.flush_at.plus(every)) {
+            Deed::Flush
+        } else if self.commit_at.is_some_and(due) {
             Deed::Commit {
                 changes: self.pending.next_group(),
             }
@@ -327,7 +345,7 @@ impl Recorder {
         } else {
             return;
         };
-        self.writing = Some(self.start(deed));
+        self.writing = Some(Underway::new(self.start(deed), now));
     }
 
     fn start(&self, deed: Deed) -> JoinHandle<Written> {
@@ -369,6 +387,7 @@ impl Recorder {
                 self.commit_at = (!self.pending.is_empty()).then(|| now.plus(RETRY));
             }
         }
+        self.trouble.end_stall(!self.pending.is_empty());
         self.show_store();
     }
 
@@ -427,7 +446,7 @@ impl Recorder {
     /// Writes everything held; what fails twice is logged and given up.
     async fn finish(mut self) -> bool {
         if let Some(writing) = self.writing.take() {
-            let ended = writing.await;
+            let ended = writing.ended().await;
             self.conclude(ended);
         }
         let mut is_kept = true;
@@ -438,8 +457,10 @@ impl Recorder {
         for deed in self.last_deeds() {
             is_kept &= self.write_or_retry(deed).await;
         }
-        if is_kept {
+        if is_kept && self.undated.as_ref().is_none_or(Undated::is_empty) {
             info!("everything held is on disk");
+        } else if is_kept {
+            info!("everything that has a date is on disk");
         } else {
             let changes = self.pending.len();
             error!(
@@ -473,12 +494,5 @@ impl Recorder {
         let is_done = matches!(&ended, Ok(Written { result: Ok(()), .. }));
         self.conclude(ended);
         is_done
-    }
-}
-
-async fn ended(writing: &mut Option<JoinHandle<Written>>) -> Result<Written, JoinError> {
-    match writing {
-        Some(writing) => writing.await,
-        None => future::pending().await,
     }
 }

@@ -212,10 +212,10 @@ impl Rollup {
     async fn carry_out(&mut self, job: Job) {
         let now = self.links.clock.wall();
         let result = self.blocking(move |store| summarise(store, job, now)).await;
-        self.conclude(job, result);
+        self.conclude(job, result).await;
     }
 
-    fn conclude(&mut self, job: Job, result: Option<Result<Summarised, RollupError>>) {
+    async fn conclude(&mut self, job: Job, result: Option<Result<Summarised, RollupError>>) {
         let rule = self.rule();
         let Some(plan) = &mut self.plan else { return };
         let now = self.links.clock.wall();
@@ -235,8 +235,9 @@ impl Rollup {
                     }
                 );
                 let is_well = !plan.is_failing();
+                let has_rows = done.rows.changed + done.rows.kept > 0;
                 self.draw(|shown| {
-                    if job.depth == Depth::Final {
+                    if job.depth == Depth::Final && has_rows {
                         shown.last_final = shown.last_final.max(Some(job.day));
                     }
                     if is_well {
@@ -246,16 +247,17 @@ impl Rollup {
             }
             Some(Err(fault)) => {
                 let after = plan.failed(job, now, &rule);
-                self.tell_failure(job, &chain(&fault), after);
+                self.tell_failure(job, &chain(&fault), after).await;
             }
             None => {
                 let after = plan.failed(job, now, &rule);
-                self.tell_failure(job, "it broke off, see the log", after);
+                self.tell_failure(job, "it broke off, see the log", after)
+                    .await;
             }
         }
     }
 
-    fn tell_failure(&self, job: Job, reason: &str, after: After) {
+    async fn tell_failure(&self, job: Job, reason: &str, after: After) {
         let next = match after {
             After::Retry(at) => format!("next try at {at}"),
             After::GivenUp => "next try with the next day's".to_owned(),
@@ -281,14 +283,14 @@ impl Rollup {
                 failed_at: now,
             }),
         };
-        let store = Arc::clone(&self.links.store);
-        tokio::task::spawn_blocking(move || {
+        self.blocking(move |store| {
             let told = Change::Notice(event);
             if store.commit(std::slice::from_ref(&told), now).is_err() {
                 // The disk that failed the summary fails this too: it waits.
                 store.push_notices(vec![told.event().clone()]);
             }
-        });
+        })
+        .await;
     }
 
     /// Carries out what a person asked for and answers.
@@ -318,7 +320,7 @@ impl Rollup {
         self.show_idle();
         match result {
             Some(Ok(done)) => {
-                self.conclude(job, Some(Ok(done)));
+                self.conclude(job, Some(Ok(done))).await;
                 Ok(RolledUp {
                     rows_changed: done.rows.changed,
                     rows_kept: done.rows.kept,

@@ -27,6 +27,7 @@ mod daily;
 mod events;
 pub(super) mod node;
 mod shape;
+mod uplink;
 
 pub(super) use self::shape::Samples;
 

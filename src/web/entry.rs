@@ -5,8 +5,10 @@
 //!
 //! # Invariants
 //!
-//! - Every answer carries the security headers.
-//! - Every answer of status 400 or above has a body that says what is wrong.
+//! - Every answer given here carries the security headers.
+//! - Every answer of status 400 or above given here has a body that says what is
+//!   wrong. What cannot be read as a request never comes here: hyper answers it by
+//!   itself with 400, 414 or 431, no body and no headers of ours, and closes.
 //! - Nothing is redirected from here, so no address in a request comes back as
 //!   a `Location`.
 

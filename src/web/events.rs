@@ -14,8 +14,10 @@ use super::Front;
 use super::access::Caller;
 use super::fault::Fault;
 use super::frame::{Frame, Here, answer};
+use super::kind::Kind;
 use super::query::Pairs;
-use super::reading;
+use super::reading::{self, Sought};
+use crate::board::Picture;
 use crate::domain::device::DeviceId;
 
 mod told;
@@ -36,10 +38,14 @@ struct EventsPage {
     frame: Frame,
     /// The device filtered by; empty: all.
     device: String,
+    /// The kinds offered: in a query, for people, and whether it is chosen.
+    kinds: Vec<(&'static str, &'static str, bool)>,
+    /// What is filtered by, for people; empty: nothing is.
+    chosen: String,
     rows: Vec<RowView>,
     /// Address of the events before these; empty where there is none.
     older: String,
-    /// Whether the look for events of a device ended before the log did.
+    /// Whether the look for what is filtered by ended before the log did.
     broke_off: bool,
     /// Address of the newest events; empty where these are they.
     newest: String,
@@ -66,11 +72,14 @@ pub(super) async fn page(
     uri: Uri,
 ) -> Result<Response, Fault> {
     let pairs = Pairs::of(&uri)?;
-    let device = pairs.device("device_id")?;
-    let before = pairs.seq("before")?;
-    // One more than is shown says whether there is an older page.
-    let part = (before, ROWS_MAX + 1);
-    let read = reading::events(&front, device, part, |page| {
+    let sought = Sought {
+        device: pairs.device("device_id")?,
+        kind: Kind::read(&pairs)?,
+        before: pairs.seq("before")?,
+        // One more than is shown says whether there is an older page.
+        limit: ROWS_MAX + 1,
+    };
+    let read = reading::events(&front, sought, |page| {
         let rows = page.events.iter().map(Told::of);
         (rows.collect::<Vec<_>>(), page.older)
     });
@@ -86,45 +95,74 @@ pub(super) async fn page(
         broke_off_at
     };
     let now = front.shared.clock.wall();
-    let picture = front.shared.board.look();
-    let mut frame = Frame::new(&caller, &picture, now, Here::Events);
-    frame.every_s = EVERY_S;
-    let base = frame.base.clone();
+    let (frame, named) = {
+        let picture = front.shared.board.look();
+        let mut frame = Frame::new(&caller, &picture, now, Here::Events);
+        frame.every_s = EVERY_S;
+        (frame, named(told, &picture))
+    };
+    let mut page = EventsPage::of(frame, sought, named, older);
+    page.broke_off = older.is_some() && !is_full;
+    page.unread = unread;
+    answer(&page, PAGE_BYTES)
+}
+
+/// Each with the name of its device, where the inventory has it.
+fn named(told: Vec<Told>, picture: &Picture) -> Vec<(Told, Option<String>)> {
     let name = |id: &DeviceId| picture.devices.get(id).map(|row| row.device.name.clone());
-    let rows: Vec<(Told, Option<String>)> = told
-        .into_iter()
+    told.into_iter()
         .map(|told| {
             let name = told.device.as_ref().and_then(name);
             (told, name)
         })
-        .collect();
-    drop(picture);
-    let page = EventsPage {
-        older: match older {
-            Some(seq) => href(&base, device, Some(seq)),
-            None => String::new(),
-        },
-        broke_off: older.is_some() && !is_full,
-        newest: match before {
-            Some(_) => href(&base, device, None),
-            None => String::new(),
-        },
-        clear: href(&base, None, None),
-        device: device.map_or_else(String::new, |device| device.to_string()),
-        rows: rows
-            .into_iter()
-            .map(|(told, name)| RowView::of(told, name, &base))
-            .collect(),
-        unread,
-        frame,
-    };
-    answer(&page, PAGE_BYTES)
+        .collect()
 }
 
-fn href(base: &str, device: Option<DeviceId>, before: Option<u64>) -> String {
-    let device = device.map(|device| format!("device_id={device}"));
+impl EventsPage {
+    fn of(
+        frame: Frame,
+        sought: Sought,
+        named: Vec<(Told, Option<String>)>,
+        older: Option<u64>,
+    ) -> Self {
+        let base = frame.base.clone();
+        let device = sought.device.map(|device| device.to_string());
+        let kinds = Kind::ALL.map(|kind| (kind.word(), kind.name(), sought.kind == Some(kind)));
+        let older = older.map(|seq| href(&base, sought, Some(seq)));
+        let newest = sought.before.map(|_| href(&base, sought, None));
+        Self {
+            device: device.unwrap_or_default(),
+            kinds: kinds.into(),
+            chosen: chosen(sought),
+            rows: named
+                .into_iter()
+                .map(|(told, name)| RowView::of(told, name, &base))
+                .collect(),
+            older: older.unwrap_or_default(),
+            broke_off: false,
+            newest: newest.unwrap_or_default(),
+            clear: format!("{base}/events"),
+            unread: String::new(),
+            frame,
+        }
+    }
+}
+
+/// `failures of pump-7`
+fn chosen(sought: Sought) -> String {
+    match (sought.kind, sought.device) {
+        (None, None) => String::new(),
+        (Some(kind), None) => kind.name().to_owned(),
+        (None, Some(device)) => format!("events of {device}"),
+        (Some(kind), Some(device)) => format!("{} of {device}", kind.name()),
+    }
+}
+
+fn href(base: &str, sought: Sought, before: Option<u64>) -> String {
+    let device = sought.device.map(|device| format!("device_id={device}"));
+    let kind = sought.kind.map(|kind| format!("kind={}", kind.word()));
     let before = before.map(|seq| format!("before={seq}"));
-    let pairs: Vec<String> = device.into_iter().chain(before).collect();
+    let pairs: Vec<String> = [device, kind, before].into_iter().flatten().collect();
     let mark = if pairs.is_empty() { "" } else { "?" };
     format!("{base}/events{mark}{}", pairs.join("&"))
 }

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use super::access::Caller;
 use super::assets;
 use super::fault::Fault;
+use super::node;
 use super::text::{ago, long_stamp, several};
 use crate::board::{Gateway, Picture};
 use crate::domain::instant::Wall;
@@ -194,6 +195,7 @@ fn banners(caller: &Caller, gateway: &Gateway, now: Wall) -> Vec<Banner> {
     banners.extend(stalled(gateway, now));
     banners.extend(undated(gateway));
     banners.extend(store_trouble(gateway));
+    banners.extend(node::uplink::banner(&gateway.uplink, now));
     if let Some(error) = &gateway.config.last_error {
         let since = long_stamp(gateway.config.loaded_at);
         banners.push(Banner {

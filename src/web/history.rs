@@ -134,7 +134,7 @@ pub(super) async fn page(
     let pairs = Pairs::of(&uri)?;
     let now = front.shared.clock.wall();
     let last = today(now)?.previous();
-    if let Some(device) = pairs.device("device")? {
+    if let Some(device) = pairs.device("device")?.or(pairs.device("device_id")?) {
         let days = days(&pairs, DAYS_OF_ONE)?;
         return one::page(&front, &caller, (device, days, last), now).await;
     }

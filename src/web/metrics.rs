@@ -17,6 +17,8 @@ use crate::board::{Gateway, Picture};
 use crate::domain::device::Device;
 use crate::domain::instant::Wall;
 
+mod uplink;
+
 /// What one device's series say.
 struct Told {
     device: Arc<Device>,
@@ -103,6 +105,7 @@ fn gateway(picture: &Picture, now: Wall) -> String {
         line(&mut text, value);
     }
     moments(&mut text, &picture.gateway, now);
+    uplink::push(&mut text, &picture.gateway, now);
     head(
         &mut text,
         ("sitebeat_build_info", "gauge"),

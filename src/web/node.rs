@@ -21,7 +21,14 @@ use crate::board::{ClockState, Gateway, Picture};
 use crate::domain::instant::Wall;
 use crate::domain::trust::Step;
 
-const PAGE_BYTES: usize = 8 << 10;
+mod budget;
+mod shares;
+pub(super) mod uplink;
+
+use budget::Budget;
+use shares::Shares;
+
+const PAGE_BYTES: usize = 12 << 10;
 
 #[derive(Debug, Template)]
 #[template(path = "node.html")]
@@ -29,6 +36,7 @@ struct NodePage {
     frame: Frame,
     node: String,
     groups: Vec<Group>,
+    budget: Budget,
 }
 
 /// A heading with its facts.
@@ -36,8 +44,21 @@ struct NodePage {
 struct Group {
     name: &'static str,
     facts: Vec<(&'static str, String)>,
-    /// Sentences below them.
+    /// A drawing below them.
+    shares: Option<Shares>,
+    /// Sentences below that.
     notes: Vec<String>,
+}
+
+impl Group {
+    const fn of(name: &'static str, facts: Vec<(&'static str, String)>) -> Self {
+        Self {
+            name,
+            facts,
+            shares: None,
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// `GET /node`
@@ -52,6 +73,7 @@ pub(super) async fn page(
             frame: Frame::new(&caller, &picture, now, Here::Node),
             node: picture.gateway.node.clone(),
             groups: groups(&caller, &picture, now),
+            budget: Budget::of(&picture),
         }
     };
     answer(&page, PAGE_BYTES)
@@ -64,11 +86,8 @@ fn groups(caller: &Caller, picture: &Picture, now: Wall) -> Vec<Group> {
         probing(gateway, now),
         replies(gateway),
         keeping(gateway, now),
-        Group {
-            name: "Daily summaries",
-            facts: history::facts(&gateway.rollup),
-            notes: Vec::new(),
-        },
+        uplink::group(&gateway.uplink, now),
+        Group::of("Daily summaries", history::facts(&gateway.rollup)),
         configuration(gateway, now),
     ]
 }
@@ -81,9 +100,9 @@ fn about(caller: &Caller, gateway: &Gateway, now: Wall) -> Group {
         |at| format!("{} ({}; valid for {ttl})", long_stamp(at), ago(at, now)),
     );
     let ip = pulse.ip.map(|ip| ip.to_string());
-    Group {
-        name: "Gateway",
-        facts: vec![
+    Group::of(
+        "Gateway",
+        vec![
             ("Site", gateway.site.clone()),
             ("Region", gateway.region.clone()),
             ("Version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -97,10 +116,8 @@ fn about(caller: &Caller, gateway: &Gateway, now: Wall) -> Group {
             ("Own address", ip.unwrap_or_else(|| DASH.to_owned())),
             ("Memory", format!("{:.1} MB", pulse.memory_mb)),
             ("Tasks", count(pulse.tasks as u64)),
-            ("Uplink", "off".to_owned()),
         ],
-        notes: Vec::new(),
-    }
+    )
 }
 
 /// Since when, where that turned after the start; a time from before trust was
@@ -159,14 +176,15 @@ fn probing(gateway: &Gateway, now: Wall) -> Group {
             ("Sends that failed", count(counters.send_failed)),
         ],
         notes: facts.notes(),
+        shares: None,
     }
 }
 
 fn replies(gateway: &Gateway) -> Group {
     let counters = &gateway.probe.counters;
-    Group {
-        name: "Replies",
-        facts: vec![
+    Group::of(
+        "Replies",
+        vec![
             ("Valid", count(counters.valid)),
             ("Late", count(counters.late)),
             ("Duplicate", count(counters.duplicate)),
@@ -175,8 +193,7 @@ fn replies(gateway: &Gateway) -> Group {
             ("ICMP errors", count(counters.errors)),
             ("Buffer overflows", count(counters.overflowed)),
         ],
-        notes: Vec::new(),
-    }
+    )
 }
 
 fn keeping(gateway: &Gateway, now: Wall) -> Group {
@@ -202,6 +219,7 @@ fn keeping(gateway: &Gateway, now: Wall) -> Group {
             ("Events in the log", count(figures.events)),
         ],
         notes: store.mended.clone(),
+        shares: None,
     }
 }
 
@@ -239,5 +257,6 @@ fn configuration(gateway: &Gateway, now: Wall) -> Group {
             ("Refused rows", count(config.refused_rows.len() as u64)),
         ],
         notes: config.warnings.clone(),
+        shares: None,
     }
 }

@@ -141,8 +141,10 @@ impl Pairs {
     /// The day that `name` has, if any.
     pub(super) fn day(&self, name: &str) -> Result<Option<Day>, Fault> {
         let day = self.get(name).map(|text| {
-            text.parse()
-                .map_err(|_| not_allowed(name, text, "a date such as 2026-03-12"))
+            let day = text.parse().ok();
+            // The calendar goes on after the year 9999 and before the year 0.
+            day.filter(|_| text.len() == "2026-03-12".len())
+                .ok_or_else(|| not_allowed(name, text, "a date such as 2026-03-12"))
         });
         day.transpose()
     }

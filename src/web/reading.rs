@@ -11,15 +11,22 @@ use std::sync::Arc;
 use super::Front;
 use super::api::Samples;
 use super::fault::Fault;
+use super::kind::Kind;
 use crate::domain::daily::Summary;
 use crate::domain::day::Day;
 use crate::domain::device::DeviceId;
 use crate::domain::heartbeat::Sample;
 use crate::store::{EventPage, ReadError, Store};
+use crate::wire::record::logged;
 
 /// Looks into the log for one request, of at most 20,000 entries each: what is
 /// asked of a device with few events must not read the whole log.
 const LOOKS_MAX: usize = 5;
+
+/// The same bound where a kind is asked for, of whoever: so many slices of so many
+/// entries, each of which is in memory at a time.
+const SLICES_MAX: usize = 100;
+const SLICE: usize = 1_000;
 
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,18 +91,75 @@ pub(super) async fn rows(front: &Front, span: Span) -> Result<Vec<Summary>, Faul
     summaries(front, span, Vec::new(), take).await
 }
 
-/// What `shape` makes of the newest `limit` events below `before`, newest first.
+/// Which events are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sought {
+    /// Whose; `None`: everyone's and the gateway's.
+    pub(super) device: Option<DeviceId>,
+    /// Of which kind; `None`: of all.
+    pub(super) kind: Option<Kind>,
+    /// Below this number; `None`: from the newest on.
+    pub(super) before: Option<u64>,
+    /// So many at most.
+    pub(super) limit: usize,
+}
+
+/// What `shape` makes of the newest events that are sought, newest first.
 pub(super) async fn events<T: Send + 'static>(
     front: &Front,
-    device: Option<DeviceId>,
-    (before, limit): (Option<u64>, usize),
+    sought: Sought,
     shape: impl FnOnce(EventPage) -> T + Send + 'static,
 ) -> Result<T, Fault> {
     let read = Arc::clone(&front.shared.events);
-    let work = move || read(device, before, limit).map(shape);
+    let work = move || {
+        let page = match sought.kind {
+            Some(kind) => of_kind(&*read, sought, kind)?,
+            None => read(sought.device, sought.before, sought.limit)?,
+        };
+        Ok(shape(page))
+    };
     let what = "The events";
     let done = blocking(front, what, work).await?;
     done.map_err(|error| unread(what, &error))
+}
+
+/// Events of one kind: as many as are among 100,000 entries of the log.
+fn of_kind(
+    read: &dyn Fn(Option<DeviceId>, Option<u64>, usize) -> Result<EventPage, ReadError>,
+    sought: Sought,
+    kind: Kind,
+) -> Result<EventPage, ReadError> {
+    let needle = sought.device.as_ref().map(logged::needle_of);
+    let is_sought =
+        |json: &str| kind.is_of(json) && needle.as_ref().is_none_or(|needle| json.contains(needle));
+    let mut found = EventPage {
+        older: sought.before,
+        ..EventPage::default()
+    };
+    for _ in 0..SLICES_MAX {
+        let slice = read(None, found.older, SLICE)?;
+        let is_last = slice.events.len() < SLICE;
+        found.older = slice.events.last().map(|event| event.seq);
+        for event in slice.events {
+            if found.events.len() >= sought.limit {
+                return Ok(found);
+            }
+            if is_sought(&event.json) {
+                // A full page goes on below the last of its own.
+                if found.events.len() + 1 == sought.limit {
+                    found.older = Some(event.seq);
+                }
+                found.events.push(event);
+            }
+        }
+        if is_last {
+            found.older = None;
+        }
+        if is_last || found.events.len() >= sought.limit {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// The newest `limit` events below `before`, newest first, of all devices or one:

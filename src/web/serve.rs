@@ -6,13 +6,15 @@
 //! # Invariants
 //!
 //! - A client that sends or reads nothing holds a connection for a bounded time.
+//! - No address but a trusted proxy's has more than [`PLACES_MAX`] connections.
 //! - After `stop`, no request is begun, those under way may end, and the call
 //!   returns within [`STOP_TIME_MAX`].
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -29,6 +31,10 @@ use tokio::time::{Sleep, sleep, timeout};
 
 /// Connections at once; more wait in the kernel's queue. A browser opens six.
 const CONNECTIONS_MAX: usize = 512;
+
+/// Connections of one address at once; one more is closed at once, so that nobody
+/// alone takes the page from all others.
+const PLACES_MAX: usize = CONNECTIONS_MAX / 8;
 
 /// How long a request's head may take, and how long a connection may idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(15);
@@ -47,9 +53,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 const HEAD_BYTES_MAX: usize = 32 << 10;
 
 /// Serves `router` on `listener` until `stop` is ready. Each request carries its
-/// peer's address as `ConnectInfo<SocketAddr>`.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()> + Send) {
+/// peer's address as `ConnectInfo<SocketAddr>`. Behind an address that `is_proxy`
+/// are many.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    is_proxy: impl Fn(IpAddr) -> bool + Send,
+    stop: impl Future<Output = ()> + Send,
+) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::default();
     let (stopping, stopped) = watch::channel(false);
     let mut open = JoinSet::new();
     let mut stop = pin!(stop);
@@ -63,10 +76,15 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             Some(_) = open.join_next() => continue,
             next = next => next,
         };
+        let address = peer.ip().to_canonical();
+        let Some(own) = places.take(address, is_proxy(address)) else {
+            tracing::debug!(%peer, "a connection too many of one address was closed");
+            continue;
+        };
         let connection = drive(stream, peer, router.clone(), stopped.clone());
         open.spawn(async move {
             connection.await;
-            drop(place);
+            drop((place, own));
         });
     }
     drop(listener);
@@ -75,6 +93,46 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     if timeout(STOP_TIME_MAX, all_ended).await.is_err() {
         tracing::debug!(connections = open.len(), "connections cut off at the stop");
         open.shutdown().await;
+    }
+}
+
+/// How many connections each address has.
+#[derive(Debug, Default)]
+struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One of them; given back when it is dropped.
+#[derive(Debug)]
+struct Place {
+    all: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    address: IpAddr,
+}
+
+impl Places {
+    /// `None`: the address has all that one may have.
+    fn take(&self, address: IpAddr, is_proxy: bool) -> Option<Place> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = all.entry(address).or_default();
+        // Where none is left there is an entry already: none is made in vain.
+        if *taken >= PLACES_MAX && !is_proxy {
+            return None;
+        }
+        *taken += 1;
+        Some(Place {
+            all: Arc::clone(&self.0),
+            address,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(taken) = all.get_mut(&self.address) {
+            *taken -= 1;
+            if *taken == 0 {
+                all.remove(&self.address);
+            }
+        }
     }
 }
 

@@ -122,6 +122,7 @@ impl Gateway {
             board: Arc::clone(&board),
             clock,
             keeping,
+            tap: sitebeat::edge::uplink::tap::tap().0,
         };
         let recorder = tokio::spawn(Recorder::new(links, &[]).run());
         let roster = roster(devices, &ProbeRules::default());

@@ -16,7 +16,7 @@ use std::time::Duration;
 use sitebeat::app::roster::watched;
 use sitebeat::board::Board;
 use sitebeat::clock::Clock;
-use sitebeat::config::settings::{History, Rollup as Rule, Settings};
+use sitebeat::config::settings::{Rollup as Rule, Settings};
 use sitebeat::domain::device::{Device, DeviceId};
 use sitebeat::domain::status::Track;
 use sitebeat::edge::monitor::{self, Monitor, Order};
@@ -97,11 +97,12 @@ impl Life {
             board: Arc::clone(&board),
             clock: Arc::clone(clock),
             keeping,
+            tap: sitebeat::edge::uplink::tap::tap().0,
         };
         let recorder = tokio::spawn(Recorder::new(links, &opened.mended).run());
         let (rules_to, rules) = watch::channel(Rules {
             rollup: Rule::default(),
-            history: History::default(),
+            history: ways.settings.history,
             raw_retention: retention,
         });
         let (wish, wishes) = mpsc::channel(1);

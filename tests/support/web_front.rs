@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use sitebeat::board::command::{Command, WAITING_MAX};
-use sitebeat::board::{Board, Row};
+use sitebeat::board::{Board, Row, TrafficOfDay, Uplink, UplinkState};
 use sitebeat::clock::Clock;
 use sitebeat::config::settings::{Origin, ProbeRules};
 use sitebeat::domain::day::Day;
 use sitebeat::domain::device::{Device, DeviceId};
 use sitebeat::domain::heartbeat::{Miss, NoData, Occasion, Outcome, Sample};
 use sitebeat::domain::instant::{Mono, Wall};
+use sitebeat::domain::outbox::{Backlog, Load};
 use sitebeat::domain::status::{Status, Track};
 use sitebeat::ping;
 use sitebeat::store::EventPage;
@@ -172,6 +173,58 @@ pub(crate) fn site() -> Front {
         let row = picture.devices.get_mut(&old).unwrap();
         Arc::make_mut(&mut row.device).enabled = false;
         picture.gateway.rollup.last_final = Some("2026-03-11".parse().unwrap());
+    });
+    front
+}
+
+/// The same, with a broker that is there and takes what comes.
+pub(crate) fn linked() -> Front {
+    let front = site();
+    let today = TrafficOfDay {
+        day: Day::of(now()).unwrap(),
+        up_bytes: 1_234_567,
+        down_bytes: 45_678,
+    };
+    front.shared.board.draw(|picture| {
+        picture.gateway.uplink = Uplink {
+            state: UplinkState::Connected,
+            since: Some(ago(3_720)),
+            broker: Some("mqtts://broker.example.org:8883".into()),
+            cursor: 4_242,
+            sent_events: 321,
+            sent_metrics: 7_200,
+            connections: 3,
+            today: Some(today),
+            traffic: (2_345_678, 98_765),
+            ..Uplink::default()
+        };
+    });
+    front
+}
+
+/// The same, with a broker that is away for two hours.
+pub(crate) fn away() -> Front {
+    let front = linked();
+    let load = |events, bytes| Load { events, bytes };
+    front.shared.board.draw(|picture| {
+        let uplink = &mut picture.gateway.uplink;
+        uplink.state = UplinkState::Waiting;
+        uplink.since = Some(ago(7_380));
+        uplink.reason = Some("connection refused at 198.51.100.7:8883".into());
+        uplink.next_try_at = Some(now().plus(Duration::from_secs(42)));
+        uplink.backlog = Backlog {
+            loads: [
+                load(1_200, 610_000),
+                load(84, 43_100),
+                load(0, 0),
+                load(6, 5_400),
+            ],
+            oldest_at: Some(ago(7_260)),
+        };
+        uplink.autonomy = Some(Duration::from_hours(24 * 12 + 5));
+        uplink.passed_over = 7;
+        uplink.dead_letters = 1;
+        uplink.replaying_from = Some(ago(7_380));
     });
     front
 }

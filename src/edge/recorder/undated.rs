@@ -62,6 +62,12 @@ impl Undated {
         self.changes.len()
     }
 
+    /// Whether nothing waits, and nothing went.
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.samples.len() + self.notices.len() + self.changes.len();
+        waiting == 0 && self.lost_beats + self.lost_events == 0
+    }
+
     /// What went because too much waited, in one sentence.
     pub(super) fn lost_sentence(&self) -> Option<String> {
         (self.lost_beats + self.lost_events > 0).then(|| {
@@ -75,6 +81,9 @@ impl Undated {
 
     /// The process ends and nobody will ever know the dates.
     pub(super) fn tell_given_up(&self) {
+        if self.is_empty() {
+            return;
+        }
         error!(
             heartbeats = self.samples.len() as u64 + self.lost_beats,
             changes = self.changes.len(),

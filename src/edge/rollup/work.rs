@@ -63,6 +63,9 @@ pub struct Summarised {
 
 /// Does a job; `now` stamps what is written.
 ///
+/// A day of which nothing was heard and nothing is kept, as an empty folder among
+/// those of raw makes one, has no rows and no event.
+///
 /// # Errors
 ///
 /// [`RollupError`]; doing the job again then takes up where it failed.
@@ -87,6 +90,9 @@ pub fn summarise(store: &Store, job: Job, now: Wall) -> Result<Summarised, Rollu
     store
         .read_day(day, &mut |devices| rows.add(devices))
         .map_err(unread)?;
+    if rows.made.is_empty() && !has_rows(store, day).map_err(unread)? {
+        return Ok(Summarised::default());
+    }
     let written = store
         .upsert_summaries(day, &rows.finish())
         .map_err(unkept)?;
@@ -98,6 +104,16 @@ pub fn summarise(store: &Store, job: Job, now: Wall) -> Result<Summarised, Rollu
         rows: written,
         told,
     })
+}
+
+/// Whether the day has rows already.
+fn has_rows(store: &Store, day: Day) -> Result<bool, ReadError> {
+    let mut has_rows = false;
+    store.summaries(day, day, None, &mut |_| {
+        has_rows = true;
+        false
+    })?;
+    Ok(has_rows)
 }
 
 /// The state that each device carries into `day`: that of the newest day before

@@ -13,8 +13,9 @@ use super::of_kind;
 use crate::store::EventPage;
 use crate::web::Front;
 use crate::web::fault::Fault;
+use crate::web::kind::Kind;
 use crate::web::query::Pairs;
-use crate::web::reading;
+use crate::web::reading::{self, Sought};
 use crate::web::text::put;
 
 /// Events of one answer unless asked otherwise, and at most.
@@ -26,8 +27,13 @@ pub(super) async fn events(State(front): State<Arc<Front>>, uri: Uri) -> Result<
     let pairs = Pairs::of(&uri)?;
     let device = pairs.device("device_id")?;
     let limit = pairs.number("limit", LIMIT_DEFAULT, &(1..=LIMIT_MAX))?;
-    let part = (pairs.seq("before")?, limit);
-    let text = reading::events(&front, device, part, move |page| listed(&page, limit)).await?;
+    let sought = Sought {
+        device,
+        kind: Kind::read(&pairs)?,
+        before: pairs.seq("before")?,
+        limit,
+    };
+    let text = reading::events(&front, sought, move |page| listed(&page, limit)).await?;
     Ok(of_kind("application/json", text))
 }
 

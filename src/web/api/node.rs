@@ -1,49 +1,29 @@
 //! The shape of `GET node`: the node heartbeat, and what goes on inside.
 //!
-//! Floor 3. Names of the first part are those of the heartbeat that goes
-//! upstream.
+//! Floor 3. The first part is the heartbeat that goes upstream, from the same
+//! serialiser.
 
 use serde::Serialize;
 
-use super::shape::{Counts, Time};
+use super::shape::Time;
+use super::uplink::Uplink;
 use crate::board::{ClockState, ConfigState, Picture, ProbeState, StoreState};
 use crate::domain::instant::Wall;
 use crate::domain::trust::Distrust;
 use crate::web::InForce;
+use crate::wire::message::NodeHeartbeatJson;
 
 /// `GET node`
 #[derive(Debug, Serialize)]
-#[expect(clippy::struct_field_names, reason = "the names are the contract")]
 pub(super) struct Node {
-    node_name: String,
-    region: String,
-    last_heartbeat: Option<Time>,
-    ip: Option<String>,
-    mem_alloc_mb: f64,
-    num_goroutine: usize,
-    site: String,
-    boot_id: String,
-    version: &'static str,
-    ttl_ms: u64,
-    uptime_s: u64,
-    devices: Counts,
-    path: &'static str,
-    outbox: Outbox,
-    store_bytes: u64,
+    #[serde(flatten)]
+    heartbeat: NodeHeartbeatJson,
     simulated: bool,
     config: Config,
     probe: Probe,
     store: Store,
     uplink: Uplink,
     clock: Clock,
-}
-
-/// What waits to go upstream.
-#[derive(Debug, Default, Serialize)]
-struct Outbox {
-    events: u64,
-    bytes: u64,
-    oldest_at: Option<Time>,
 }
 
 /// The configuration in force.
@@ -98,18 +78,6 @@ struct Store {
     mended: Vec<String>,
 }
 
-/// The line upstream.
-#[derive(Debug, Serialize)]
-struct Uplink {
-    state: &'static str,
-    since: Option<Time>,
-    reason: Option<String>,
-    backlog: Outbox,
-    autonomy_s: Option<u64>,
-    bytes_up_today: u64,
-    bytes_down_today: u64,
-}
-
 /// The clock. Until it is trusted, times count from 1970.
 #[derive(Debug, Serialize)]
 struct Clock {
@@ -137,28 +105,14 @@ struct LastStep {
 impl Node {
     pub(super) fn of(picture: &Picture, in_force: &InForce, now: Wall) -> Self {
         let gateway = &picture.gateway;
-        let ttl = in_force.node.heartbeat_ttl.as_millis();
+        let heartbeat = picture.node_heartbeat(in_force.node.heartbeat_ttl);
         Self {
-            node_name: gateway.node.clone(),
-            region: gateway.region.clone(),
-            last_heartbeat: gateway.pulse.at.map(Time),
-            ip: gateway.pulse.ip.map(|ip| ip.to_string()),
-            mem_alloc_mb: tenths(gateway.pulse.memory_mb),
-            num_goroutine: gateway.pulse.tasks,
-            site: gateway.site.clone(),
-            boot_id: gateway.boot_id.clone(),
-            version: env!("CARGO_PKG_VERSION"),
-            ttl_ms: u64::try_from(ttl).unwrap_or(u64::MAX),
-            uptime_s: gateway.pulse.uptime_s,
-            devices: Counts::of(picture.counts()),
-            path: "unknown",
-            outbox: Outbox::default(),
-            store_bytes: gateway.store.figures.bytes,
+            heartbeat: NodeHeartbeatJson::from(&heartbeat),
             simulated: gateway.simulated.is_some(),
             config: Config::of(&gateway.config),
             probe: Probe::of(&gateway.probe),
             store: Store::of(&gateway.store),
-            uplink: Uplink::off(),
+            uplink: Uplink::of(&gateway.uplink),
             clock: Clock::of(&gateway.clock, gateway.started_at, now),
         }
     }
@@ -251,20 +205,6 @@ impl Clock {
     }
 }
 
-impl Uplink {
-    fn off() -> Self {
-        Self {
-            state: "off",
-            since: None,
-            reason: None,
-            backlog: Outbox::default(),
-            autonomy_s: None,
-            bytes_up_today: 0,
-            bytes_down_today: 0,
-        }
-    }
-}
-
 /// `closed`, `failing` or `ok`.
 pub(in crate::web) const fn store_word(state: &StoreState) -> &'static str {
     match (state.is_open, &state.failing) {
@@ -272,8 +212,4 @@ pub(in crate::web) const fn store_word(state: &StoreState) -> &'static str {
         (true, Some(_)) => "failing",
         (true, None) => "ok",
     }
-}
-
-fn tenths(megabytes: f64) -> f64 {
-    (megabytes * 10.0).round() / 10.0
 }

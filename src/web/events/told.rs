@@ -83,9 +83,9 @@ impl Told {
                 ..empty
             },
             "heartbeat.failed.v1" => Self {
-                what: failed(text(envelope, "/error/failed_stage")?)?,
+                what: failed(envelope)?,
                 code: quote(text(envelope, "/error/error_code")?, 80),
-                detail: quote(text(envelope, "/error/error_message")?, TEXT_MAX),
+                detail: failed_detail(envelope)?,
                 ..empty
             },
             "heartbeat.device.removed.v1" => Self {
@@ -140,14 +140,37 @@ fn time(text: &str) -> String {
     Wall::parse(text).map_or_else(|| quote(text, 40), stamp)
 }
 
-fn failed(stage: &str) -> Option<&'static str> {
-    match stage {
+/// Codes of their own meaning first; of the others the stage says enough.
+fn failed(envelope: &Value) -> Option<&'static str> {
+    match text(envelope, "/error/error_code")? {
+        "OUTBOX_GAP" => return Some("Events not sent"),
+        "MESSAGE_REFUSED" => return Some("Message refused by the broker"),
+        "CLIENT_ID_CONFLICT" => return Some("Client id used twice"),
+        "CERTIFICATE" => return Some("Certificate trouble"),
+        _ => {}
+    }
+    match text(envelope, "/error/failed_stage")? {
         "heartbeat" => Some("Heartbeat failed"),
         "rollup" => Some("Summary failed"),
         "store" => Some("Keeping failed"),
         "uplink" => Some("Sending failed"),
         _ => None,
     }
+}
+
+/// The message; of a gap its numbers first.
+fn failed_detail(envelope: &Value) -> Option<String> {
+    let message = quote(text(envelope, "/error/error_message")?, TEXT_MAX);
+    let number = |place| envelope.pointer(place).and_then(Value::as_u64);
+    let Some((from, to)) = number("/error/from").zip(number("/error/to")) else {
+        return Some(message);
+    };
+    let numbers = if from == to {
+        format!("number {from}")
+    } else {
+        format!("numbers {from} to {to}")
+    };
+    Some(format!("{numbers}: {message}"))
 }
 
 fn status_detail(envelope: &Value) -> Option<String> {
@@ -243,6 +266,31 @@ mod tests {
             assert!(!told.at.is_empty());
         }
         assert!(told(&"x".repeat(9_000)).detail.len() < 600);
+    }
+
+    #[test]
+    fn failures_of_the_uplink_are_told_in_plain_words() {
+        let failure = |code: &str, more: &str| {
+            let json = format!(
+                r#"{{"event":"heartbeat.failed.v1","error":{{"failed_stage":"uplink","error_code":"{code}","error_message":"why"{more}}}}}"#
+            );
+            let told = told(&json);
+            assert_eq!(told.code, code);
+            (told.what, told.detail)
+        };
+        let gap = failure("OUTBOX_GAP", r#","from":12,"to":40"#);
+        assert_eq!(gap, ("Events not sent", "numbers 12 to 40: why".into()));
+        let one = failure("OUTBOX_GAP", r#","from":12,"to":12"#);
+        assert_eq!(one.1, "number 12: why");
+        for (code, what) in [
+            ("OUTBOX_GAP", "Events not sent"),
+            ("MESSAGE_REFUSED", "Message refused by the broker"),
+            ("CLIENT_ID_CONFLICT", "Client id used twice"),
+            ("CERTIFICATE", "Certificate trouble"),
+            ("SOMETHING_NEW", "Sending failed"),
+        ] {
+            assert_eq!(failure(code, ""), (what, "why".into()));
+        }
     }
 
     #[test]

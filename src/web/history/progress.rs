@@ -11,6 +11,10 @@ use crate::board::{Gateway, Progress, Rollup};
 use crate::domain::day::Day;
 use crate::domain::instant::Wall;
 
+/// What is said while nobody knows which day it is.
+const UNDATED: &str = "Which days these are is not known until the clock of this gateway is \
+                       set; then its summaries are shown.";
+
 /// Days named of those that wait.
 const DAYS_NAMED: usize = 5;
 
@@ -84,6 +88,12 @@ pub(super) struct Newest {
 
 impl Newest {
     pub(super) fn of(gateway: &Gateway, at_utc: Duration, now: Wall) -> Self {
+        if gateway.clock.distrust.is_some() {
+            return Self {
+                last: String::new(),
+                instead: UNDATED.to_owned(),
+            };
+        }
         if let Some(day) = gateway.rollup.last_final {
             let last = format!("Final up to {day}.");
             let instead = last.clone();
