@@ -210,3 +210,46 @@ fn the_newest_thousand_dead_letters_are_kept() {
         newest.json
     );
 }
+
+/// Passed over again and again while events of all kinds come in between: what is read
+/// is one chain, each number in one place of it.
+#[test]
+fn gaps_made_at_different_times_never_overlap() {
+    for seed in 1..40_u64 {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = open(folder.path(), at(0));
+        let store = &opened.store;
+        let mut dice = seed;
+        let mut below = |n: u64| {
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % n
+        };
+        for round in 0..30 {
+            let changes: Vec<Change> = (0..=below(20))
+                .map(|_| match below(5) {
+                    0 => site(round),
+                    1 | 2 => turn(1, Status::Online, round),
+                    _ => miss(2, round),
+                })
+                .collect();
+            commit(store, &changes);
+            let limit = bytes(store) * (40 + below(60)) / 100;
+            store.pass_over(limit, 0, at(round)).unwrap();
+        }
+        let mut upto = 0;
+        for parcel in read(store, 0) {
+            let (json, seq) = (json(&parcel), parcel.seq);
+            let from = json["error"]["from"].as_u64().unwrap_or(seq);
+            assert_eq!(from, upto + 1, "seed {seed}: number {seq}");
+            assert_eq!(
+                json["meta"]["prev_seq"].as_u64().unwrap_or(0),
+                upto,
+                "seed {seed}"
+            );
+            upto = seq;
+        }
+        assert_eq!(upto, store.outbox().last, "seed {seed}");
+    }
+}

@@ -379,3 +379,30 @@ async fn an_expired_certificate_that_is_renewed_on_disk() {
     assert_eq!(told.count(), 1, "its end is told once");
     gateway.stop().await;
 }
+
+/// MQ-04: a message on the ack topic that is too long comes once, not for ever.
+#[tokio::test]
+async fn a_word_to_us_that_is_too_long_stops_nothing() {
+    let broker = Mosquitto::with(FORGETTING);
+    let folder = tempfile::tempdir().unwrap();
+    let central = Central::at(&broker);
+    let gateway = gateway(
+        &folder,
+        Uplink {
+            max_packet_bytes: 4_096,
+            ..uplink(broker.url(), UplinkAck::Central)
+        },
+    );
+    live(&gateway, 0, 100).await;
+    gateway.until(LIMIT, |shown| shown.cursor >= 50).await;
+    let before = gateway.shown().connections;
+    let long = "x".repeat(60_000);
+    broker.publish("cinga/heartbeat/ack/site-1/gateway", &long, false);
+    gateway
+        .until(LIMIT, |shown| shown.connections > before)
+        .await;
+    live(&gateway, 100, 900).await;
+    let connections = gateway.shown().connections;
+    assert!(connections <= before + 2, "{connections} after {before}");
+    assert_all_came(gateway, &central, UplinkAck::Central, true, CHANGES).await;
+}

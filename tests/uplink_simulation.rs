@@ -441,3 +441,29 @@ async fn one_message_the_broker_does_not_take_holds_up_nothing() {
         gateway.stop().await;
     }
 }
+
+/// A broker with so low a limit that it takes neither an event nor the gap in its place:
+/// both are left out, and what is shorter goes up.
+#[tokio::test(start_paused = true)]
+async fn a_gap_the_broker_does_not_take_holds_up_nothing_either() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), clock());
+    let world = World::new(Arc::clone(&clock));
+    let gateway = Gateway::begin(&ways(&folder, &clock, UplinkAck::Broker), world.client());
+    gateway.until(MINUTE, |shown| shown.connections == 1).await;
+    // A node heartbeat and a liveness record are shorter, a gap is longer.
+    world.limit_packets(Some(560));
+    gateway
+        .commit(vec![upward::long_failure(clock.wall())])
+        .await;
+    live(&gateway, &clock, 20, &mut Dice(2)).await;
+    gateway.until_sent(Duration::from_hours(12)).await;
+    let events = once_each(&arrived(&world));
+    let changes = events
+        .values()
+        .filter(|event| event.name == "heartbeat.status.changed.v1");
+    assert_eq!(changes.count(), 20);
+    let told = gateway.store.events(None, None, 100).unwrap();
+    let is_rival = |event: &sitebeat::store::LoggedEvent| event.json.contains("CLIENT_ID_CONFLICT");
+    assert!(!told.iter().any(is_rival), "nobody else has our client id");
+    gateway.stop().await;
+}

@@ -14,7 +14,7 @@
 //!   dropping end it, so nothing of an old connection comes through.
 //! - Nothing is retried here: after a loss the task is over, and the caller waits.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as Turns, Semaphore, mpsc};
@@ -55,6 +55,9 @@ struct Shared {
     /// Who asks for an address. A name server that hangs holds a thread, and must
     /// not hold one for each attempt.
     resolving: Arc<Semaphore>,
+    /// Whether the next connection asks the broker to forget the session: it holds
+    /// something that we do not take, and would send it again for ever.
+    must_forget: AtomicBool,
 }
 
 /// What is known of the files.
@@ -93,6 +96,7 @@ impl Mqtt {
                 up_bytes: AtomicU64::new(0),
                 down_bytes: AtomicU64::new(0),
                 resolving: Arc::new(Semaphore::new(1)),
+                must_forget: AtomicBool::new(false),
             }),
             link: None,
         }

@@ -322,6 +322,15 @@ impl<B: Broker> Uplink<B> {
         uplink.url.as_ref()?;
         let Voice { site, node, .. } = &self.voice;
         let asks_central = uplink.ack == UplinkAck::Central;
+        // What the connection does not depend on does not part it at a reload.
+        let built_in = settings::Uplink::default();
+        let uplink = settings::Uplink {
+            miss_events: built_in.miss_events,
+            metrics_interval: built_in.metrics_interval,
+            outbox_max_bytes: built_in.outbox_max_bytes,
+            backoff_max: built_in.backoff_max,
+            ..uplink
+        };
         Some(Access {
             client_id: format!("sitebeat-{site}-{node}"),
             will: self.voice.gone("connection lost"),

@@ -167,8 +167,10 @@ async fn greet(
     access: &Access,
     shared: &Shared,
 ) -> Result<Packet, mqttbytes::Error> {
+    let is_clean = shared.must_forget.swap(false, Ordering::Relaxed);
     let mut out = BytesMut::new();
-    let bytes = Packet::Connect(connect_packet(access)).write(&mut out, CONNECT_BYTES_MAX)?;
+    let bytes =
+        Packet::Connect(connect_packet(access, is_clean)).write(&mut out, CONNECT_BYTES_MAX)?;
     stream.write_all(&out).await?;
     stream.flush().await?;
     shared.up_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -188,7 +190,7 @@ async fn greet(
     }
 }
 
-fn connect_packet(access: &Access) -> Connect {
+fn connect_packet(access: &Access, is_clean: bool) -> Connect {
     let Access {
         uplink,
         client_id,
@@ -206,7 +208,7 @@ fn connect_packet(access: &Access) -> Connect {
         protocol: mqttbytes::Protocol::V4,
         keep_alive: u16::try_from(seconds).unwrap_or(u16::MAX),
         client_id: client_id.clone(),
-        clean_session: false,
+        clean_session: is_clean,
         last_will: Some(LastWill {
             topic: will.topic.clone(),
             message: will.payload.clone().into(),

@@ -196,6 +196,7 @@ impl Session<'_> {
                 Ok(packet) => self.take(packet)?,
                 Err(mqttbytes::Error::InsufficientBytes(_)) => break,
                 Err(mqttbytes::Error::PayloadSizeLimitExceeded(bytes)) => {
+                    self.shared.must_forget.store(true, Ordering::Relaxed);
                     return Err(reason::too_long(self.address, bytes));
                 }
                 Err(error) => return Err(reason::garbled(self.address, &error)),

@@ -171,7 +171,17 @@ impl<B: Broker> Uplink<B> {
         match found {
             Found::Nothing | Found::Marks(_) => {}
             // Something else stands in its place now.
-            Found::SetAside => self.read_anew(),
+            Found::SetAside { seq, is_kept } => {
+                if !is_kept && seq > self.place.cursor {
+                    warn!(
+                        seq,
+                        "the broker does not take the word of a gap either: it is left out"
+                    );
+                    self.place.leave_out(seq);
+                    self.keep_soon(now);
+                }
+                self.read_anew();
+            }
             Found::Standings(after, standings) => {
                 // What was asked for another connection is not for this one.
                 if let Phase::Open(session) = &mut self.phase

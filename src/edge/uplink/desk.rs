@@ -64,8 +64,13 @@ pub(super) enum Found {
     /// What is to be sent after this number, each with the liveness record it calls
     /// for.
     Parcels(u64, Vec<Ready>),
-    /// It is kept aside.
-    SetAside,
+    /// It is kept aside; or it is not, being a gap, which says no more than its number.
+    SetAside {
+        /// Which.
+        seq: u64,
+        /// Whether it is.
+        is_kept: bool,
+    },
     /// Heartbeats from the first time on, whole up to the second.
     Heartbeats(Wall, Vec<Sample>, Wall),
 }
@@ -160,7 +165,10 @@ fn work(store: &Store, job: Job, now: Wall) -> Result<Found, String> {
             told(store.pass_over(bytes_max, 0, now)).map(|_| Found::Nothing)
         }
         Job::SetAside(seq, reason) => {
-            told(store.set_aside(seq, &reason, now)).map(|()| Found::SetAside)
+            let before = store.outbox().dead_letters;
+            told(store.set_aside(seq, &reason, now))?;
+            let is_kept = store.outbox().dead_letters > before;
+            Ok(Found::SetAside { seq, is_kept })
         }
         Job::Tell(event) => {
             told(store.commit(&[Change::Notice(*event)], now)).map(|_| Found::Nothing)

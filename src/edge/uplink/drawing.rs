@@ -52,15 +52,19 @@ impl<B: Broker> Uplink<B> {
 
     /// How long the outbox takes in events at the rate since the start.
     fn autonomy(&self) -> Option<Duration> {
+        let (waiting, most) = (
+            self.outbox.backlog.total().bytes,
+            self.rules.uplink.outbox_max_bytes,
+        );
+        // Room is made a little below the bound.
+        if waiting > most / 100 * 94 {
+            return Some(Duration::ZERO);
+        }
         let lived = self.links.clock.mono().since(self.started_at);
         if lived < RATE_OVER || self.outbox.logged_bytes == 0 {
             return None;
         }
-        let room = self
-            .rules
-            .uplink
-            .outbox_max_bytes
-            .saturating_sub(self.outbox.backlog.total().bytes);
+        let room = most.saturating_sub(waiting);
         #[expect(
             clippy::cast_precision_loss,
             reason = "an estimate; sizes are far below 2^53 bytes"

@@ -2,6 +2,8 @@
 //!
 //! Floor 3.
 
+use std::time::Duration;
+
 use tracing::{info, warn};
 
 use super::ledger::What;
@@ -13,6 +15,8 @@ use crate::config::settings::UplinkAck;
 use crate::domain::instant::Mono;
 use crate::wire::message;
 
+/// What waits is counted anew so soon after something was taken.
+const LOOK_SOON: Duration = Duration::from_secs(1);
 /// While somebody else uses our client id, a wait is so many longest ones: each of our
 /// attempts throws the other one out, and the other way round.
 const RIVAL_WAITS: u32 = 3;
@@ -105,6 +109,7 @@ impl<B: Broker> Uplink<B> {
                 self.place.taken(seq, is_enough, now);
                 self.suspicion.clear(seq);
                 self.counts.events += 1;
+                self.todo.look_at.get_or_insert(now.plus(LOOK_SOON));
                 self.keep_soon(now);
             }
             What::Heartbeat => {
@@ -160,8 +165,8 @@ impl<B: Broker> Uplink<B> {
                 let reason = format!("the broker closes the connection at it: {}", loss.reason);
                 self.todo.set_aside = Some((seq, reason));
             }
-            self.trouble
-                .note_end(lasted, is_closed && session.has_carried);
+            let is_kicked = is_closed && session.has_carried && !self.suspicion.is_repeated();
+            self.trouble.note_end(lasted, is_kicked);
             if self.trouble.has_rival() {
                 wait = wait.max(self.rules.uplink.backoff_max.saturating_mul(RIVAL_WAITS));
             } else if lasted >= STABLE {

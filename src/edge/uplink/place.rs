@@ -71,6 +71,13 @@ impl Place {
         true
     }
 
+    /// What the broker does not take at all, and nothing can stand in for.
+    pub(super) fn leave_out(&mut self, seq: u64) {
+        self.cursor = self.cursor.max(seq);
+        self.taken_to = self.taken_to.max(seq);
+        self.sent_to = self.sent_to.max(seq);
+    }
+
     /// Whether the event may be handed over now.
     pub(super) fn may_hand(&self, seq: u64, waits_for_central: bool) -> bool {
         !waits_for_central

@@ -60,6 +60,13 @@ impl Suspicion {
         (tries >= most).then_some(seq)
     }
 
+    /// Whether the same event was the oldest one at the end of several connections.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.suspect
+            .as_ref()
+            .is_some_and(|suspect| suspect.tries > 1)
+    }
+
     /// The event that is to be sent alone.
     pub(super) fn alone(&self) -> Option<u64> {
         self.suspect.as_ref().map(|suspect| suspect.seq)

@@ -273,6 +273,8 @@ impl Pass {
             && gap.previous == Some(run.to)
         {
             run.gap.events += gap.events;
+            // The run goes on under a later number: what it was kept under goes.
+            self.replaced.extend(run.is_kept.then_some(run.to));
             (run.to, run.is_kept) = (to, true);
             return;
         }
