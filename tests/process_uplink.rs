@@ -61,6 +61,12 @@ fn heard(listener: &Listener) -> BTreeMap<u64, Value> {
     heard
 }
 
+/// How far the log of the running gateway has come.
+fn newest_number(program: &Program) -> u64 {
+    let page = program.json("/api/v1/events?limit=1");
+    page["events"][0]["meta"]["seq"].as_u64().unwrap_or(0)
+}
+
 fn until_connected(program: &Program) {
     wait_for("a connection to the broker", || {
         let node = program.json("/api/v1/node");
@@ -81,6 +87,10 @@ fn thirty_kills_with_traffic_and_what_is_on_disk_is_what_went_up() {
     }
     let program = fleet(folder.path(), &broker.url()).start();
     until_connected(&program);
+    // How many events thirty short lives leave is the machine's affair.
+    wait_up_to(Duration::from_mins(2), "a log of five hundred", || {
+        (newest_number(&program) > 500).then_some(())
+    });
     // Nothing waits at a moment in which nothing is told.
     wait_up_to(Duration::from_mins(1), "the log to be sent", || {
         let node = program.json("/api/v1/node");
